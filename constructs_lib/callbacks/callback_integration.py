@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Validations
+from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
@@ -225,6 +225,11 @@ class CallbackIntegration(Construct):
             queue=self.queue.queue_url,
             dead=self.dead_letters.queue_url,
         )
+
+    @property
+    def place(self) -> str:
+        """Its path below its stack."""
+        return str(self.node.path).removeprefix(f"{Stack.of(self).node.path}/")
 
     @property
     def sweeper(self) -> RuntimeFunction:

@@ -26,6 +26,10 @@ class CallbackVia(Protocol):
     """Integration of a callback step: a ``CallbackIntegration``, as the saga sees it."""
 
     @property
+    def place(self) -> str:
+        """Its path below its stack: the same in each stage of an app."""
+
+    @property
     def queue(self) -> sqs.IQueue:
         """Queue of jobs."""
 

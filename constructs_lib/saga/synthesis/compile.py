@@ -135,6 +135,12 @@ def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
     ]
 
 
+def committed_steps(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
+    """Steps as a definition file has them: their shapes, and which integration receives the callbacks of each."""
+    places = {step.name: step.via.place for step in leaves_of(steps) if step.via is not None}
+    return [entry | ({"via": places[entry["name"]]} if entry["name"] in places else {}) for entry in shape_of(steps)]
+
+
 def _kind_of_group(node: Step | StepGroup) -> GroupKind | None:
     return group_kind(node.kind) if isinstance(node, StepGroup) else None
 

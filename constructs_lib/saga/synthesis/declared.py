@@ -17,7 +17,7 @@ from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.run import Run
 from constructs_lib.saga.steps.step import Step
-from constructs_lib.saga.synthesis.compile import fingerprint_of, shape_of, ways_of
+from constructs_lib.saga.synthesis.compile import committed_steps, fingerprint_of, ways_of
 from constructs_lib.saga.synthesis.describe import describe
 from constructs_lib.saga.synthesis.expression_scan import texts_of
 from constructs_lib.saga.validation.budget import Finding, findings_of, worst_case
@@ -77,7 +77,9 @@ class Declared:
         """Findings of time, sizes and retention, and of sagas in flight under the committed definition."""
         found = [*findings_of(self.description), *retention_findings(self.description)]
         if definition_file is not None:
-            found += compare_with_file(Path(definition_file), shape_of(self.steps), ways_of(self.steps), self.run)
+            found += compare_with_file(
+                Path(definition_file), committed_steps(self.steps), ways_of(self.steps), self.run
+            )
         return found
 
 
@@ -118,7 +120,7 @@ def declared_saga(
         due_after=int(requests.due_after.to_seconds()),
         log_days=log_days,
         inline=run is Run.INLINE,
-        definition=document_of(shape_of(own), ways_of(own), run),
+        definition=document_of(committed_steps(own), ways_of(own), run),
     )
     seconds = (
         require_seconds("timeout", timeout, at_least=60, at_most=366 * _DAY)

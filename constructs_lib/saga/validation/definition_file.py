@@ -42,7 +42,7 @@ def compare_with_file(path: Path, shape: Shape, ways: Mapping[str, str], run: Ru
 
     Args:
         path: the committed file.
-        shape: what a recovery depends on: each step's name, kind, side of the pivot, compensation.
+        shape: what sagas in flight depend on: each step's name, kind, side of the pivot, compensation, integration.
         ways: what a recovery that goes forward depends on, too: conditions, items and keys, by where they are.
         run: in which type of state machine the saga begins.
 
@@ -89,7 +89,7 @@ class Definition:
     """Parts of a saga on which sagas in flight depend.
 
     Attributes:
-        steps: name, kind, side of the pivot and compensation of each step, in order.
+        steps: name, kind, side of the pivot, compensation and integration of each step, in order.
         ways: conditions, items and keys, by where they are.
         run: in which type of state machine the saga begins.
     """
@@ -151,6 +151,13 @@ def _incompatible(committed: Shape, shape: Shape) -> Iterator[Change]:
                 what=f"step {name} {what}",
                 then="a saga in flight that has a row of it is parked when it is recovered",
                 remedy=_PUT_BACK,
+            )
+        elif step.get("via") != now[name].get("via"):
+            yield Change(
+                id=f"cdk-sagas-definition-{name}",
+                what=f"step {name} moved from CallbackIntegration {step.get('via')!r} to {now[name].get('via')!r}",
+                then="reports of jobs and waits in flight get 503, as the former one does not serve the step any more",
+                remedy=f"{_PUT_BACK}, or let another saga begin new requests (docs/how-to/replace-a-saga.md)",
             )
     phases = {step.get("phase") for step in before.values()} - {""}
     for name in now.keys() - before.keys():

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import Duration, Stack
+from aws_cdk import Duration, Stack, Stage
+from constructs import Construct
 
 from constructs_lib import Provider, Step, StepGroup
-from constructs_lib.saga.synthesis.compile import fingerprint_of, shape_of, ways_of
+from constructs_lib.saga.synthesis.compile import committed_steps, fingerprint_of, ways_of
 from constructs_lib.saga.validation.budget import Finding, Severity
 from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE, compare_with_file
 from saga_runtime.protocol import WAYS_AT
+from tests.constructs.support.integrations import integration, job
 from tests.constructs.support.sagas import plain_function
 
 Steps = list[Step | StepGroup]
@@ -45,7 +47,7 @@ def file(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A committed file of the saga as it was."""
     path = tmp_path / "definitions" / "shop.json"
     monkeypatch.setenv(WRITE_VARIABLE, "1")
-    assert compare_with_file(path, shape_of(shop.steps()), ways_of(shop.steps())) == []
+    assert compare_with_file(path, committed_steps(shop.steps()), ways_of(shop.steps())) == []
     monkeypatch.delenv(WRITE_VARIABLE)
     return path
 
@@ -69,7 +71,7 @@ def test_functions_of_other_items_are_outlived_where_a_compensation_visits_items
 
 
 def _findings(file: Path, steps: Steps) -> list[Finding]:
-    return compare_with_file(file, shape_of(steps), ways_of(steps))
+    return compare_with_file(file, committed_steps(steps), ways_of(steps))
 
 
 def test_the_file_contains_what_a_recovery_depends_on(file: Path) -> None:
@@ -133,7 +135,7 @@ def test_a_step_that_moved_into_a_phase_or_was_added_to_one_ends_the_synth(file:
     assert "step Credit moved into or out of a phase from '' to 'Phase'" in moved.message
 
     compare = file.with_name("phase.json")
-    compare.write_text(json.dumps({"steps": shape_of(with_phase), "ways": ways_of(with_phase)}), "utf-8")
+    compare.write_text(json.dumps({"steps": committed_steps(with_phase), "ways": ways_of(with_phase)}), "utf-8")
     more = Step.child("Phase", steps=[shop.atomic("Check"), credit], timeout=Duration.minutes(9))
     (added,) = _findings(compare, [debit, ship, more, book])
     assert (
@@ -187,6 +189,32 @@ def test_a_change_that_sagas_in_flight_could_not_follow_is_an_error_that_names_t
     assert (finding.id, finding.severity) == (f"cdk-sagas-definition-{name}", Severity.ERROR)
     assert finding.message.startswith(f"step {name} {what}: ")
     assert f"put it back, or wait for them: run the synth once with {WRITE_VARIABLE}=1" in finding.message
+
+
+def test_a_callback_step_that_moves_to_another_integration_is_an_error(stack: Stack, tmp_path: Path) -> None:
+    """The former integration refuses reports of jobs in flight from then on."""
+    file = tmp_path / "picked.json"
+    before, after = integration(stack, "Warehouse"), integration(Construct(stack, "Other"), "Warehouse")
+    file.write_text(json.dumps({"steps": committed_steps([job(before)]), "ways": {}}), "utf-8")
+
+    assert _findings(file, [job(before)]) == []
+    (finding,) = _findings(file, [job(after)])
+
+    assert (finding.id, finding.severity) == ("cdk-sagas-definition-Pick", Severity.ERROR)
+    assert finding.message.startswith(
+        "step Pick moved from CallbackIntegration 'Warehouse' to 'Other/Warehouse': reports of jobs and waits in "
+        "flight get 503"
+    )
+    assert "docs/how-to/replace-a-saga.md" in finding.message
+
+
+def test_an_integration_has_the_same_place_in_each_stage(new_app: Callable[[], Any]) -> None:
+    app = new_app()
+    places = {
+        integration(Construct(Stack(Stage(app, stage), "Shop"), "Jobs")).place for stage in ("Testing", "Production")
+    }
+
+    assert places == {"Jobs/Warehouse"}
 
 
 def _asked(shop: Shop, **ways: str) -> Steps:
