@@ -88,6 +88,7 @@ class TroubledProvider(DrawnProvider):
             return False
         if self.state_of(key) == "nothing":
             self._act(key)
+            self._jobs[key] = "done"  # begun again, it is not done again
         return True
 
 

@@ -233,14 +233,14 @@ class DrawnProvider:
         contradict()
 
     def _do_after_all(self, mode: str, key: str, reference: str, event: str, outcome: object) -> None:
-        """Do a job that was refused, and report that.
+        """Do a job that was refused, unless it was done by hand under its key, and report that it is done.
 
         Its saga may have asked before it knew the provider's own id: so it is reported under the other one, too.
         """
 
         def act_after_all() -> None:
             self._jobs[key] = "done"
-            self._done[key] += mode == "job"
+            self._done[key] += mode == "job" and not self._done[key]
             other = self._random.choice((event, self._event(key, 1)))
             own = self._habit(key).own_id
             if own is not None:

@@ -47,6 +47,8 @@ _AUDIT: Final = Audit(who="arn:aws:sts::000000000000:assumed-role/operators/simu
 _EVERY: Final = 900 * SECOND
 _RESUMES_FIRST: Final = 2
 """So often an operator only resumes a saga, before finding out what it cannot decide."""
+_RESUMES: Final = 100
+"""So often an operator resumes a saga, in a day or more; then it stays parked, which ends the run with a finding."""
 _CANCELLING_RUNS: Final = 4
 """In one of so many runs, operators cancel sagas."""
 _CANCELLATIONS: Final = 6
@@ -291,6 +293,8 @@ class Operator:
 
     def _resume(self, operation: Operation, item: Mapping[str, Any]) -> None:
         record = RequestRecord.from_item(item)
+        if self.resumed.get(record.saga_id, 0) >= _RESUMES:
+            return
         recoverer = self._recoverer(operation)
         declared = self._world.parts.declared.get(operation.log)
         resolver = Resolver(
