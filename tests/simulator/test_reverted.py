@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -31,6 +34,30 @@ def test_fix_can_be_reverted(name: str) -> None:
         changed[edit.file] = text.replace(edit.text, edit.by)
     for file, text in changed.items():
         compile(text, file, "exec")
+
+
+@pytest.mark.proof
+def test_reverted_sources_are_well_typed(tmp_path: Path) -> None:
+    """A name that the sources do not have any more would fail where the defect was: nothing would be found."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    reverted(Revert(name="", defect="", edits=[]), copy)
+    options = ["--no-warn-unreachable", f"--cache-dir={tmp_path / 'cache'}"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    wrong = {}
+    for name, revert in REVERTS.items():
+        files = {edit.file: (copy / edit.file).read_text(encoding="utf-8") for edit in revert.edits}
+        for edit in revert.edits:
+            changed = (copy / edit.file).read_text(encoding="utf-8").replace(edit.text, edit.by)
+            (copy / edit.file).write_text(changed, encoding="utf-8")
+        command = [sys.executable, "-m", "mypy", *options, *files]
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            wrong[name] = done.stdout
+        for file, text in files.items():
+            (copy / file).write_text(text, encoding="utf-8")
+
+    assert wrong == {}
 
 
 def test_edit_of_a_text_that_is_gone_is_refused(tmp_path: Path) -> None:

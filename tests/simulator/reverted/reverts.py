@@ -44,7 +44,7 @@ _ANY_MACHINE: Final = [
     Edit(
         "lambda_src/handlers/gatekeeper.py",
         "            if not start(record):",
-        "            here = execution_of(self._config.state_machine_arn, record.saga_id)\n"
+        "            here = execution_of(self._config.saga.state_machine_arn, record.saga_id)\n"
         "            if not start(replace(record, execution_arn=here)):",
     ),
 ]
@@ -240,7 +240,7 @@ REVERTS: Final = {
                 Edit(
                     f"{_ASL}outputs.py",
                     ":\n        return KNOWN_ON_THE_WAY_BACK",
-                    " or group:\n        return KNOWN_ON_THE_WAY_BACK",
+                    " or group.leaves:\n        return KNOWN_ON_THE_WAY_BACK",
                 ),
                 Edit(
                     f"{_RUNTIME}saga_log/outputs.py",
@@ -495,8 +495,8 @@ REVERTS: Final = {
                     f"{_RUNTIME}callbacks/receipt.py",
                     "guard, refusal=refusal)\n",
                     "guard)\n"
-                    "    again = Subject.read(job_id, job) if refusal is not None else None\n"
-                    "    if again is not None:\n"
+                    "    again = Subject.read(job_id, job)\n"
+                    "    if again is not None and refusal is not None:\n"
                     '        again.write(refusal, found.event_id, token_check(token_table(), "nothing", None))\n',
                 )
             ],
