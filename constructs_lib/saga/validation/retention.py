@@ -64,7 +64,7 @@ def unreconciled() -> Finding:
     return Finding(
         id="cdk-sagas-unreconciled",
         severity=Severity.WARNING,
-        message="the saga must be one of a TimeoutReconciler's, got none; add one with sagas=[…]: without it an "
+        message="the saga must have a TimeoutReconciler, got none; add one with sagas=[…]: without it an "
         "execution that is interrupted stays so, and unreported, until an operator finds and recovers it",
     )
 

@@ -448,7 +448,7 @@ def test_saga_without_a_reconciler_is_a_warning(stack: Stack, reconciled: bool) 
         TimeoutReconciler(stack, "Reconciler", sagas=[saga])
 
     found = Annotations.from_stack(stack).find_warning(
-        f"/{saga.node.path}", Match.string_like_regexp("the saga must be one of a TimeoutReconciler's, got none")
+        f"/{saga.node.path}", Match.string_like_regexp("the saga must have a TimeoutReconciler, got none")
     )
 
     assert bool(found) is not reconciled
