@@ -47,7 +47,7 @@ class BegunCondition(Condition):
     RECONCILED = Because(
         "a reconciler finds the saga when it is due: its messages may be deleted before anything was started",
         SAGA,
-        "self._report([unreconciled(intake, self.run) for intake in self._intakes])",
+        "[begun_unreconciled(intake, self.run) for intake in inline]",
     )
     STANDARD_WHEN_DUE = Because(
         "a redelivery of a saga that is due starts Standard",
