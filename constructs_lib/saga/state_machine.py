@@ -60,8 +60,8 @@ from constructs_lib.saga.validation.budget import (
 from constructs_lib.saga.validation.checks import (
     leaves_of,
 )
-from constructs_lib.saga.validation.inline import begun_unreconciled
-from constructs_lib.saga.validation.retention import recovery_findings, unreconciled
+from constructs_lib.saga.validation.retention import recovery_findings
+from constructs_lib.saga.validation.unreconciled import begun_unreconciled, unreconciled
 from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.at_synth import WhenAllIsKnown, warn_of_size
 from constructs_lib.shared.manifest import Manifest

@@ -31,7 +31,7 @@ REFERENCE = DOCS / "reference"
 MADE_HERE = {"ApprovalPage", "CallbackCall", "ExternalCall", "Recording", "StepCall", "Webhook"}
 """Classes of which users get instances, and never create one."""
 ALIASES = {"Items", "Outputs"}
-_FINDERS = ("budget.py", "definition_file.py", "retention.py", "inline.py")
+_FINDERS = ("budget.py", "definition_file.py", "retention.py", "unreconciled.py", "inline.py")
 
 
 def _object(path: str) -> Any:

@@ -24,6 +24,7 @@ from constructs_lib.testing.simulator.deployment.blueprint import arn
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
 from constructs_lib.testing.simulator.faults.climate import CALM
+from constructs_lib.testing.simulator.outside import operators
 from constructs_lib.testing.simulator.outside.clients import Fate
 from constructs_lib.testing.simulator.promise import answers
 from constructs_lib.testing.simulator.rollout import Rollout
@@ -306,8 +307,12 @@ def test_sagas_keep_their_promise_under_releases() -> None:
     assert {"S3", "S4"} <= states
 
 
-def test_sagas_that_a_release_cannot_end_are_reported_with_the_reason() -> None:
-    """A step behind the pivot is gone: those that have yet to apply it park again whenever they are resumed."""
+def test_sagas_that_a_release_cannot_end_are_reported_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step behind the pivot is gone: those that have yet to apply it park again whenever they are resumed.
+
+    An operator resumes each of them so often, and no more.
+    """
+    monkeypatch.setattr(operators, "_RESUMES", 12)
     workload = Drawn(AFTER)
     workload.patience = timedelta(hours=6)
     with (
@@ -318,7 +323,7 @@ def test_sagas_that_a_release_cannot_end_are_reported_with_the_reason() -> None:
     assert len(report.violated) == 1, "no saga was at the step when the release came"
     said = [finding.text for finding in report.violated[0].findings if "parked again" in finding.text]
     assert said
-    assert all("times resumed" in text and "IncompatibleDefinition" in text for text in said)
+    assert all("12 times resumed" in text and "IncompatibleDefinition" in text for text in said)
 
 
 def _keep(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease], count: int, *, back: bool = False) -> None:

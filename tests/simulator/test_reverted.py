@@ -14,7 +14,7 @@ import pytest
 
 from tests.docs.pages import DOCS
 
-from .reverted.__main__ import ROOT, look_for, reverted
+from .reverted.__main__ import ROOT, copied, edit, look_for, reverted
 from .reverted.reverts import REVERTS, Edit, Revert
 from .reverted.stacks import STACKS
 
@@ -28,10 +28,10 @@ def test_fix_can_be_reverted(name: str) -> None:
     revert = REVERTS[name]
     assert revert.stack in STACKS
     changed: dict[str, str] = {}
-    for edit in revert.edits:
-        text = changed.get(edit.file) or (ROOT / edit.file).read_text(encoding="utf-8")
-        assert text.count(edit.text) == 1, edit
-        changed[edit.file] = text.replace(edit.text, edit.by)
+    for change in revert.edits:
+        text = changed.get(change.file) or (ROOT / change.file).read_text(encoding="utf-8")
+        assert text.count(change.text) == 1, change
+        changed[change.file] = text.replace(change.text, change.by)
     for file, text in changed.items():
         compile(text, file, "exec")
 
@@ -41,15 +41,13 @@ def test_reverted_sources_are_well_typed(tmp_path: Path) -> None:
     """A name that the sources do not have any more would fail where the defect was: nothing would be found."""
     copy = tmp_path / "copy"
     copy.mkdir()
-    reverted(Revert(name="", defect="", edits=[]), copy)
+    copied(copy)
     options = ["--no-warn-unreachable", f"--cache-dir={tmp_path / 'cache'}"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     wrong = {}
     for name, revert in REVERTS.items():
-        files = {edit.file: (copy / edit.file).read_text(encoding="utf-8") for edit in revert.edits}
-        for edit in revert.edits:
-            changed = (copy / edit.file).read_text(encoding="utf-8").replace(edit.text, edit.by)
-            (copy / edit.file).write_text(changed, encoding="utf-8")
+        files = {change.file: (copy / change.file).read_text(encoding="utf-8") for change in revert.edits}
+        edit(revert, copy)
         command = [sys.executable, "-m", "mypy", *options, *files]
         done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -12,6 +12,9 @@ MEMBERS: Final = r"((?:\s*\.\s*(?:[^\W\d]\w*|`[^`]*`))*)"
 """Pattern of members of a variable, one inside of the other."""
 _MEMBER: Final = re.compile(r"\.\s*(?:([^\W\d]\w*)|`([^`]*)`)")
 
+CHANGING: Final = frozenset({"millis", "now", "random", "shuffle", "uuid"})
+"""Functions that give another value each time."""
+
 Path = tuple[str, ...]
 """Names of members, from the outermost inwards; an array on the path represents all its elements."""
 

@@ -469,7 +469,9 @@ class Step(StepContents):
             table: the table that the writes name; its name is filled in, and exactly these actions are granted.
             writes: 1 to 99 entries of ``TransactItems`` without ``TableName``: ``{"Put": {...}}``,
                 ``{"Update": {...}}``, ``{"Delete": {...}}``, ``{"ConditionCheck": {...}}``. Strings with ``{% %}`` are
-                JSONata over ``$request``, ``$outputs``, ``$saga_id`` and ``$step_key``.
+                JSONata over ``$request``, ``$outputs``, ``$saga_id`` and ``$step_key``. What DynamoDB would refuse (a
+                number that is not text, an unknown member, two writes of one item) is refused here, as far as it
+                is known without the values of expressions.
             compensate: writes that compensate, likewise; ``$output`` is the step's recorded output, ``$step_key`` ends
                 in ``#undo``. They must not be refused: a failed condition parks the saga.
             output: JSONata expression of the step's output, an object; ``{}`` by default. ``$millis``, ``$now``,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from aws_cdk import Token
 
-from constructs_lib.saga.steps.jsonata import is_expression
+from constructs_lib.saga.steps.jsonata import CHANGING, is_expression
 from saga_runtime.protocol import MAX_TRANSACT_ITEMS
 
 _NEEDED: Final = {
@@ -33,8 +33,8 @@ _MEMBERS: Final = {
 """Members that each may have."""
 _VALUES: Final = ("Key", "Item", "ExpressionAttributeValues")
 """Members that map names to attribute values."""
-_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_CHANCE: Final = re.compile(r"\$(?:millis|now|random|shuffle|uuid)\b")
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_CHANCE: Final = re.compile(rf"\$(?:{'|'.join(sorted(CHANGING))})\b")
 
 
 def require_writes(step: str, name: str, entries: Sequence[Mapping[str, Any]]) -> None:
@@ -73,9 +73,9 @@ def _require_write(name: str, of: str, entry: Mapping[str, Any]) -> None:
     if unknown := sorted(fields.keys() - _NEEDED[action] - _MEMBERS):
         raise ValueError(f"{name} {of} must have members that DynamoDB knows, got {unknown}; remove them")
     for member in _VALUES:
-        values = fields.get(member)
-        if values is None or _is_expression(values):
+        if member not in fields or _is_expression(fields[member]):
             continue
+        values = fields[member]
         if not isinstance(values, Mapping) or not values:
             raise ValueError(f"{name}[{member!r}] {of} must be a dict of attribute values, got {values!r}; pass one")
         for key, value in values.items():
@@ -136,11 +136,11 @@ def _is_number(value: object) -> bool:
 
 
 def _is_list(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)
+    return isinstance(value, list | tuple)
 
 
 def _is_set(value: object, fits: Callable[[object], bool]) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and bool(value) and all(map(fits, value))
+    return isinstance(value, list | tuple) and bool(value) and all(map(fits, value))
 
 
 _TYPES: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from constructs_lib.saga.description.kind import plain_kind
 from constructs_lib.saga.steps.group import StepGroup
-from constructs_lib.saga.steps.jsonata import bare, is_expression
+from constructs_lib.saga.steps.jsonata import CHANGING, bare, is_expression
 from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.validation.jsonata_reads import TOKEN, BadExpressionError, Path, Reads, reads_of
@@ -21,7 +21,6 @@ _FAILURE: Final = frozenset({"step", "error", "detail", "status", "title", "kind
 _STATES: Final = frozenset({"context", "input"})
 _WITH_RESULT: Final = _STATES | {"result"}
 _WITH_ERROR: Final = _WITH_RESULT | {"errorOutput"}
-_CHANGING: Final = frozenset({"millis", "now", "random", "shuffle", "uuid"})
 _STEADY_CONTEXT: Final = frozenset({"Execution", "Map"})
 _NOT_ONE_OUTPUT: Final = re.compile(r"\$outputs\b(?!\s*\.\s*[A-Za-z])")
 _ITEM: Final = re.compile(r"\$item\b")
@@ -129,7 +128,7 @@ def _check_members(found: Expression, path: Path, every: frozenset[str]) -> None
 
 def _check_functions(reads: Reads, why: str, remedy: str) -> None:
     """Refuse functions of time and chance."""
-    for name in sorted(reads.functions & _CHANGING):
+    for name in sorted(reads.functions & CHANGING):
         raise BadExpressionError(f"where ${name} {why}", remedy)
 
 

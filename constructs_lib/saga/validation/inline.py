@@ -14,7 +14,6 @@ from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import OUTPUTS, outputs_named
 from constructs_lib.saga.steps.run import Run
 from constructs_lib.saga.steps.step import Step
-from constructs_lib.saga.validation.budget import Finding, Severity
 from constructs_lib.saga.validation.checks import leaves_of
 from saga_runtime.protocol import MAX_INLINE_SECONDS
 
@@ -64,17 +63,6 @@ def _check_group(node: StepGroup, run: Run) -> None:
         if text is not None and (found := _DIFFERS.search(text) or OUTPUTS.search(text)) is not None:
             what = f"has items or keys with {found.group()}, which two executions may see differently"
             raise _refused(node.name, run, what, "take them from the request")
-
-
-def begun_unreconciled(intake: str, run: Run) -> Finding:
-    """The error of a saga without a reconciler that events begin inline, or began so: they come once after a 2xx."""
-    return Finding(
-        id="cdk-sagas-inline-unreconciled",
-        severity=Severity.ERROR,
-        message=f"a saga with run={run.value} that events of {intake} begin must have a reconciler, got none; "
-        "add a TimeoutReconciler, or use Run.STANDARD: no client repeats its request, so nothing else starts a saga "
-        "whose function died before it started Express, and continues one that Express did not settle",
-    )
 
 
 def _reason(step: Step, steps: Sequence[Step | StepGroup]) -> tuple[str, str] | None:

@@ -59,16 +59,6 @@ def recovery_findings(saga: SagaDescription, *, looked_at_every: int | None) -> 
                 yield from _undo_windows_of_recoveries(step, pause)
 
 
-def unreconciled() -> Finding:
-    """The warning of a saga that no reconciler recovers."""
-    return Finding(
-        id="cdk-sagas-unreconciled",
-        severity=Severity.WARNING,
-        message="the saga must have a TimeoutReconciler, got none; add one with sagas=[…]: without it an "
-        "execution that is interrupted stays so, and unreported, until an operator finds and recovers it",
-    )
-
-
 def kept_after_the_end(log_days: int) -> int:
     """Seconds for which a saga's rows are kept after it ended, at least.
 

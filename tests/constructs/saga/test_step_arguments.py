@@ -380,6 +380,17 @@ STEPS: dict[str, tuple[Wrong, str]] = {
         lambda s: s.writes(writes=[{"Update": {"Key": "x", "UpdateExpression": "SET a = b"}}]),
         "writes[0]['Update']['Key'] of step Mark must be a dict of attribute values, got 'x'; pass one",
     ),
+    "no key": (
+        lambda s: s.writes(writes=[{"Delete": {"Key": None}}]),
+        "writes[0]['Delete']['Key'] of step Mark must be a dict of attribute values, got None; pass one",
+    ),
+    "digits of another script": (
+        lambda s: s.writes(writes=[{"Delete": {"Key": {"id": {"N": "\u0661"}}}}]),
+        (
+            "writes[0]['Delete']['Key']['id']['N'] of step Mark must be a number as text, got '\u0661'; write it so, "
+            "or in {% %}"
+        ),
+    ),
     "a member of no write": (
         lambda s: s.writes(writes=[{"Put": {"Item": {"id": {"S": "x"}}, "ConditionExpresion": "a = b"}}]),
         "writes[0]['Put'] of step Mark must have members that DynamoDB knows, got ['ConditionExpresion']; remove them",

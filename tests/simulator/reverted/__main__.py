@@ -30,6 +30,12 @@ def reverted(revert: Revert, folder: Path) -> None:
     Raises:
         ValueError: the text that an edit replaces is not in its file exactly once.
     """
+    copied(folder)
+    edit(revert, folder)
+
+
+def copied(folder: Path) -> None:
+    """Copy the sources into a folder."""
     for name in _COPIED:
         source = ROOT / name
         if source.is_dir():
@@ -40,12 +46,20 @@ def reverted(revert: Revert, folder: Path) -> None:
         (folder / name).parent.mkdir(exist_ok=True)
         (ROOT / name).mkdir(parents=True, exist_ok=True)
         (folder / name).symlink_to(ROOT / name)
-    for edit in revert.edits:
-        file = folder / edit.file
+
+
+def edit(revert: Revert, folder: Path) -> None:
+    """Revert a fix in the sources in a folder.
+
+    Raises:
+        ValueError: the text that an edit replaces is not in its file exactly once.
+    """
+    for change in revert.edits:
+        file = folder / change.file
         text = file.read_text(encoding="utf-8")
-        if (count := text.count(edit.text)) != 1:
-            raise ValueError(f"{edit.file} must have this text once, got {count}; correct the edit: {edit.text}")
-        file.write_text(text.replace(edit.text, edit.by), encoding="utf-8")
+        if (count := text.count(change.text)) != 1:
+            raise ValueError(f"{change.file} must have this text once, got {count}; correct the edit: {change.text}")
+        file.write_text(text.replace(change.text, change.by), encoding="utf-8")
 
 
 def searched(folder: Path, *options: str) -> dict[str, Any]:
@@ -68,7 +82,7 @@ def look_for(revert: Revert, *, seed: int, seconds: float, shrink: bool) -> dict
         result = searched(without, *options, *(["--shrink"] if shrink else []))
         if result["found"]:
             with_fix.mkdir()
-            reverted(Revert(name="", defect="", edits=[]), with_fix)
+            copied(with_fix)
             again = ["--stack", revert.stack, "--seed", str(result["stack"]), "--run", str(result["run"])]
             try:
                 result["with the fix"] = searched(with_fix, *again)["found"]

@@ -48,7 +48,7 @@ _EVERY: Final = 900 * SECOND
 _RESUMES_FIRST: Final = 2
 """So often an operator only resumes a saga, before finding out what it cannot decide."""
 _RESUMES: Final = 100
-"""So often an operator resumes a saga, in a day or more; then it stays parked, which ends the run with a finding."""
+"""So often an operator resumes a saga, in a day or more; then it stays parked, which the run reports."""
 _CANCELLING_RUNS: Final = 4
 """In one of so many runs, operators cancel sagas."""
 _CANCELLATIONS: Final = 6
