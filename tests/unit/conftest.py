@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +17,7 @@ from moto.core.botocore_stubber import BotocoreStubber
 from tests.unit.support.executions import Executions
 from tests.unit.support.quick_moto import OneClientOfEach, at_once, mocked, without_detours
 from tests.unit.support.samples import GATEKEEPER_ENV
+from tests.unit.support.sleeps import replace_sleep
 from tests.unit.support.wire import Wire
 from tests.unit.support.world import Clock, Telemetry, World, forget_cached, replace_surroundings
 
@@ -33,20 +32,9 @@ REGION = "eu-central-1"
 
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that the code under test wanted to sleep; it does not.
-
-    A thread that an earlier test left behind, of a fake provider for example, sleeps for itself.
-    """
+    """Seconds that the code under test wanted to sleep; it does not."""
     wanted: list[float] = []
-    sleep, others = time.sleep, {*threading.enumerate()} - {threading.current_thread()}
-
-    def nap(seconds: float) -> None:
-        if threading.current_thread() in others:
-            sleep(seconds)
-        else:
-            wanted.append(seconds)
-
-    monkeypatch.setattr(time, "sleep", nap)
+    replace_sleep(monkeypatch, wanted.append)
     return wanted
 
 

@@ -20,6 +20,7 @@ from saga_runtime.shared import aws
 from tests.unit.support.checked_stack import COMMAND, READS, SHARD, CheckedStack, checked_stack_in
 from tests.unit.support.doctor_scenes import SCENES, keeps, parked, send, undelivered, watches, words_of
 from tests.unit.support.samples import NOW_MS, reservation_of
+from tests.unit.support.sleeps import replace_sleep
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import World
 
@@ -179,7 +180,7 @@ def asks_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """With clients of its own, which remember that they were throttled, and wait for nothing."""
     session = boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="eu-central-1")
     monkeypatch.setattr(COMMAND, "session_of", lambda _: session)
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    replace_sleep(monkeypatch, lambda _: None)
     monkeypatch.setattr(TokenBucket, "acquire", lambda *_, **__: True)
 
 

@@ -24,6 +24,7 @@ from tests.unit.support.gateway import STEP
 from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID, reservation_of
 from tests.unit.support.settling import settle
+from tests.unit.support.sleeps import replace_sleep
 from tests.unit.support.world import World
 
 SAGA = "aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1"
@@ -653,7 +654,7 @@ def test_what_a_running_saga_retries_is_shown(operated: OperatedSaga) -> None:
 
 def test_a_saga_is_followed_until_it_does_not_run(operated: OperatedSaga, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = iter([lambda: None, operated.shop.run, operated.park])
-    monkeypatch.setattr("constructs_lib.cli.saga.inspect.time.sleep", lambda _: next(steps)())
+    replace_sleep(monkeypatch, lambda _: next(steps)())
 
     status, told = operated.run("inspect", "--follow")
 

@@ -18,6 +18,7 @@ import pytest
 from constructs_lib.cli.main import main
 from saga_runtime.shared.decisions import Decision
 from tests.unit.support.manifests import manifest, saga_entry
+from tests.unit.support.sleeps import replace_sleep
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
@@ -156,7 +157,7 @@ UNNOTED = Fault(operation="UpdateItem", action=Action.DROP, times=10_000)
 @pytest.fixture
 def unnoted(table: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     """The error of a run that succeeded, and whose end was not noted."""
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    replace_sleep(monkeypatch, lambda _: None)
     table.wire.plan(UNNOTED)
     assert once(command=job(tmp_path)) == 1
     table.wire.forget()
@@ -187,7 +188,7 @@ def test_an_end_that_is_not_noted_is_one_line_that_records_it(
 def test_a_failure_that_is_not_noted_names_its_status(
     table: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    replace_sleep(monkeypatch, lambda _: None)
     table.wire.plan(UNNOTED)
 
     assert once(command=job(tmp_path, fails=7)) == 1

@@ -21,6 +21,7 @@ from saga_runtime.protocol import PREFER_HEADER, SAGA_DELEGATED, Env, Metric, Re
 from saga_runtime.shared import aws
 from tests.unit.support.samples import REQUEST_ID, SAGA_ID, post
 from tests.unit.support.settling import settle
+from tests.unit.support.sleeps import replace_sleep
 from tests.unit.support.world import Context, World
 
 EXPRESS = "arn:aws:states:eu-central-1:111111111111:stateMachine:Express"
@@ -46,7 +47,7 @@ def inline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The saga runs inline, and clients may wait for 10 s."""
     monkeypatch.setenv(Env.EXPRESS_MACHINE_ARN, EXPRESS)
     monkeypatch.setenv(Env.MAX_WAIT_SECONDS, "10")
-    monkeypatch.setattr("time.sleep", lambda seconds: setattr(world.clock, "ms", world.clock.ms + int(seconds * 1_000)))
+    replace_sleep(monkeypatch, lambda seconds: setattr(world.clock, "ms", world.clock.ms + int(seconds * 1_000)))
     gatekeeper.settings.cache_clear()
 
 

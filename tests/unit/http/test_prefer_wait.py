@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +26,7 @@ from saga_runtime.protocol import (
 from saga_runtime.shared import aws
 from tests.unit.support.client import accepted, settled
 from tests.unit.support.samples import REQUEST_ID, SAGA_ID, get, post
+from tests.unit.support.sleeps import replace_sleep
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import Context, World
 
@@ -54,7 +54,7 @@ def slept(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[
             world.naps.append(seconds)
             meanwhile((world.clock.ms - begin) / 1_000)
 
-        monkeypatch.setattr(time, "sleep", sleep)
+        replace_sleep(monkeypatch, sleep)
 
     return arrange
 

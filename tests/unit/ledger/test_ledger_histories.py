@@ -7,7 +7,6 @@ writes; transactions arrive a second time; time passes. The audits run after eac
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -25,6 +24,7 @@ from saga_runtime.ledger.sweep import sweep_due
 from saga_runtime.shared import aws, clock, telemetry
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import NOW_MS
+from tests.unit.support.sleeps import replace_sleep
 
 HISTORIES = 60
 STEPS = 40
@@ -186,7 +186,7 @@ def history(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     made = History(request.param)
     monkeypatch.setattr(aws, "dynamodb", lambda: made.db)
     monkeypatch.setattr(clock, "now_ms", lambda: made.now_ms)
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+    replace_sleep(monkeypatch, lambda _: None)
     for name in ("count", "event", "seconds"):
         monkeypatch.setattr(telemetry, name, lambda *_, **__: None)
     made.open_accounts()

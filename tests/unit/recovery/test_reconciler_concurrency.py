@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
@@ -41,6 +40,7 @@ from tests.unit.support.enumerated import selected
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, REQUEST_ID, reservation_of
+from tests.unit.support.sleeps import replace_sleep
 from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
@@ -209,7 +209,7 @@ def taking_turns(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, seed: int) -> Tu
         return send(event_name, request, deliver)
 
     monkeypatch.setattr(fleet.world.wire, "send", in_turn)
-    monkeypatch.setattr(time, "sleep", lambda seconds: crew.sleep(seconds * 1_000))
+    replace_sleep(monkeypatch, lambda seconds: crew.sleep(seconds * 1_000))
     return crew
 
 

@@ -7,7 +7,6 @@ quotas of Step Functions; a check has time for a part of them.
 from __future__ import annotations
 
 import random
-import time
 from collections import deque
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from saga_runtime.recovery.saga_reconciler import Caretaker
 from saga_runtime.recovery.sweep import SPARE_MS
 from tests.unit.support.crews import TurnTakers
 from tests.unit.support.samples import NOW_MS
+from tests.unit.support.sleeps import replace_sleep
 
 pytestmark = pytest.mark.proof
 
@@ -59,7 +59,7 @@ def test_sagas_that_cannot_be_started_keep_no_other_from_being_recovered(
         return reconciler_aws._response(400, refused) if asked["name"] in failing else start(aws, asked)
 
     monkeypatch.setitem(reconciler_aws._ANSWERS, "StartExecution", started)
-    monkeypatch.setattr(time, "sleep", lambda seconds: crew.sleep(seconds * 1_000))
+    replace_sleep(monkeypatch, lambda seconds: crew.sleep(seconds * 1_000))
     answers = Aws(
         store=store,
         status=status,
