@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import os
 import shutil
 import signal
@@ -12,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.testing.emulator.clock import EmulatorClock
 from constructs_lib.testing.emulator.settings import (
@@ -25,6 +26,9 @@ from constructs_lib.testing.emulator.settings import (
     ROOT_SECRET_ACCESS_KEY,
     EmulatorSettings,
 )
+
+if TYPE_CHECKING:
+    from hypercorn.config import Config
 
 _SHUTDOWN_SECONDS: Final = 2.0
 
@@ -82,7 +86,6 @@ def _prepare_environment(settings: EmulatorSettings, port: int) -> None:
 async def _serve(settings: EmulatorSettings, listener: socket.socket, port: int) -> None:
     # Imported here: the emulator reads its environment as it is imported.
     from hypercorn.asyncio import serve
-    from hypercorn.config import Config
     from ministack import app
 
     from constructs_lib.testing.emulator import admin, corrections, reset
@@ -100,13 +103,6 @@ async def _serve(settings: EmulatorSettings, listener: socket.socket, port: int)
         engine.clear(None)
         reset.reset()
 
-    config = Config()
-    config.bind = [f"fd://{listener.detach()}"]
-    config.keep_alive_timeout = 75
-    config.graceful_timeout = 0.2
-    # Header names as the client wrote them, for what is proxied to functions; see `admin.with_admin`.
-    config.h11_pass_raw_headers = True
-    config.loglevel = "WARNING"
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -128,9 +124,28 @@ async def _serve(settings: EmulatorSettings, listener: socket.socket, port: int)
     temporary.replace(settings.run_folder / PORT_FILE)
     application: Any = admin.with_admin(app.app, reset=empty, stop=stop, run_folder=settings.run_folder, clock=clock)
     try:
-        await serve(application, config, shutdown_trigger=_stopped)
+        await serve(application, server_config(listener.detach()), shutdown_trigger=_stopped)
     finally:
         _end(settings)
+
+
+def server_config(listener: int) -> Config:
+    """Return the server's configuration.
+
+    Args:
+        listener: File descriptor of the socket that it listens on.
+    """
+    from hypercorn.config import Config
+
+    config = Config()
+    config.bind = [f"fd://{listener}"]
+    # Only clients close idle connections: a server that does loses the request that is already on its way.
+    config.keep_alive_timeout = math.inf
+    config.graceful_timeout = 0.2
+    # Header names as the client wrote them, for what is proxied to functions; see `admin.with_admin`.
+    config.h11_pass_raw_headers = True
+    config.loglevel = "WARNING"
+    return config
 
 
 def _end(settings: EmulatorSettings) -> None:
