@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from aws_cdk import Validations
 from aws_cdk import aws_iam as iam
@@ -12,12 +12,13 @@ from constructs import Construct
 
 from saga_runtime.protocol import Env
 
-_may_post: Final[WeakSet[iam.IGrantable]] = WeakSet()
+_granted: Final[WeakKeyDictionary[iam.IGrantable, dict[str, str]]] = WeakKeyDictionary()
+"""Paths of ledgers that were granted, by their tables' names."""
 
 
-def may_post(grantee: iam.IGrantable) -> None:
+def may_post(grantee: iam.IGrantable, table_name: str, path: str) -> None:
     """Remember that a ledger was granted."""
-    _may_post.add(grantee)
+    _granted.setdefault(grantee, {})[table_name] = path
 
 
 def warn_of_ledger(function: Construct, grantees: Iterable[iam.IGrantable], environment: Mapping[str, str]) -> None:
@@ -32,9 +33,16 @@ def warn_of_ledger(function: Construct, grantees: Iterable[iam.IGrantable], envi
             f"environment of {path} must have {Env.LEDGER_TABLE}, got none: its module calls Ledger.from_env(); "
             "give it environment=ledger.environment, or acknowledge this if the variable is added otherwise",
         )
-    if not any(each in _may_post for each in grantees):
+    granted = {name: ledger for each in grantees for name, ledger in _granted.get(each, {}).items()}
+    if not granted:
         Validations.of(function).add_warning(
             "cdk-sagas-ledger-grant",
             f"{path} must be granted the ledger that it posts to, got no grant; call ledger.grant_post(…), or "
             "acknowledge this if another policy allows it",
+        )
+    elif Env.LEDGER_TABLE in environment and environment[Env.LEDGER_TABLE] not in granted:
+        Validations.of(function).add_warning(
+            "cdk-sagas-ledger-grant",
+            f"{path} must be granted the ledger of its environment, got a grant of {', '.join(granted.values())}; call "
+            "grant_post(…) of the ledger whose environment it has, or acknowledge this if another policy allows it",
         )

@@ -199,7 +199,7 @@ class LedgerTable(StatefulTable):
                 grantee,
                 "move one to the other: a posting is a transaction",
             )
-        may_post(grantee)
+        may_post(grantee, self.table_name, self.node.path)
         if isinstance(grantee, Construct):  # perhaps in another stack, whose doctor compares with this ledger
             Manifest.of(grantee).add(Part.LEDGERS, table=self.table_name)
         return self._grant(grantee, "dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")

@@ -307,6 +307,27 @@ def test_a_function_with_its_ledger_is_accepted(stack: Stack, posting: Path, gra
     assert _warnings(stack) == []
 
 
+def test_a_grant_of_another_ledger_than_the_environments_is_a_warning(stack: Stack, posting: Path) -> None:
+    ledger, other = LedgerTable(stack, "Ledger"), LedgerTable(stack, "Other")
+    post = StepFunction(stack, "Post", code=posting, handler="post.handler", environment=ledger.environment)
+    other.grant_post(post)
+
+    (warning,) = _warnings(stack)
+    assert warning.startswith(
+        "Test/Post must be granted the ledger of its environment, got a grant of Test/Other; call grant_post(…) of the "
+        "ledger whose environment it has, or acknowledge this"
+    )
+
+
+def test_a_function_that_is_granted_its_ledger_and_another_one_is_accepted(stack: Stack, posting: Path) -> None:
+    ledger, other = LedgerTable(stack, "Ledger"), LedgerTable(stack, "Other")
+    post = StepFunction(stack, "Post", code=posting, handler="post.handler", environment=ledger.environment)
+    other.grant_post(post)
+    ledger.grant_post(post.role)
+
+    assert _warnings(stack) == []
+
+
 def test_a_missing_grant_is_a_warning_that_can_be_acknowledged(stack: Stack, posting: Path) -> None:
     ledger = LedgerTable(stack, "Ledger")
     post = StepFunction(stack, "Post", code=posting, handler="post.handler", environment=ledger.environment)
