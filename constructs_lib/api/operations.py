@@ -33,6 +33,7 @@ from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.stacks import depend_on, require_same_place
 from constructs_lib.shared.types import check_fields
+from constructs_lib.tables.beginnings import require_one_beginning
 from constructs_lib.tables.money_field import MoneyField
 from saga_runtime.http.key_source import KeySource
 from saga_runtime.idempotency.amounts import tokens_of
@@ -202,6 +203,8 @@ class OperationsApi(Construct):
 
     def _serve_operations(self) -> None:
         """Create the functions and their routes, and the alarms."""
+        for name, operation in self.operations.items():
+            self._require_one_beginning(name, operation)
         self._gatekeeper_scope, self._status_scope = Construct(self, "Gatekeeper"), Construct(self, "Status")
         self.gatekeepers.update({name: self._operation(name, operation) for name, operation in self.operations.items()})
         alarms = Construct(Construct(self, "Alarms"), "StartRefused")
@@ -224,6 +227,17 @@ class OperationsApi(Construct):
         for name, operation in self.operations.items():
             if isinstance(operation, Operation) and self._identity == "iam":
                 operation.saga.begin_by_requests(partial(self._methods_of, name), money=operation.money)
+
+    def _require_one_beginning(self, name: str, operation: Operation | DirectOperation) -> None:
+        saga = operation.saga if isinstance(operation, Operation) else None
+        require_one_beginning(
+            f"operation {name} of {self.node.path}",
+            table=operation.requests if isinstance(operation, DirectOperation) else operation.saga.requests,
+            kind=self._identity,
+            operation=name,
+            saga=None if saga is None else saga.node.path,
+            other="another API",
+        )
 
     def _methods_of(self, name: str) -> list[str]:
         """ARNs of an operation's methods."""

@@ -41,6 +41,7 @@ from constructs_lib.shared.manifest_format import Part, QueueRole
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.stacks import require_same_place, require_same_stack
 from constructs_lib.shared.types import checked
+from constructs_lib.tables.beginnings import require_one_beginning
 from constructs_lib.tables.interfaces import IIdempotencyTable
 from constructs_lib.tables.money_field import MoneyField
 from saga_runtime.protocol import MAX_MESSAGE_BYTES, OPERATION_PATTERN, Env, Metric
@@ -64,8 +65,6 @@ _DELIVERIES: Final = 185
 """EventBridge's most: over a day, ever more slowly."""
 _taken: Final[WeakKeyDictionary[StepFunction, str]] = WeakKeyDictionary()
 """Paths of the intakes that functions serve: an environment has room for one."""
-_begun: Final[WeakKeyDictionary[IIdempotencyTable, dict[str, str]]] = WeakKeyDictionary()
-"""What the events of an operation begin, by the table of their records: of two with one key, one begins."""
 
 
 class EventIntake(Construct):
@@ -178,7 +177,14 @@ class EventIntake(Construct):
             self, f"fn of EventIntake {id}", fn, "its environment names the queues, and the intake invokes the function"
         )
         require_same_place(self, f"requests of EventIntake {id}", table, "create an IdempotencyTable there")
-        _require_one_beginning(id, operation, table, saga)
+        require_one_beginning(
+            f"operation of EventIntake {id}",
+            table=table,
+            kind="event",
+            operation=operation,
+            saga=None if saga is None else saga.node.path,
+            other="another intake",
+        )
         if function_options is not None:
             function_options.apply_to(self)
         _taken[fn] = self.node.path
@@ -464,18 +470,6 @@ class EventIntake(Construct):
         """
         return iam.Grant.add_to_principal(
             grantee=grantee, actions=["sqs:SendMessage"], resource_arns=[self.kept.queue_arn]
-        )
-
-
-def _require_one_beginning(id: str, operation: str, table: IIdempotencyTable, saga: SagaStateMachine | None) -> None:
-    """Refuse an operation whose keys in a table are those of events that begin something else."""
-    begins = "a direct operation" if saga is None else saga.node.path
-    before = _begun.setdefault(table, {}).setdefault(operation, begins)
-    if before != begins:
-        raise ValueError(
-            f"operation of EventIntake {id} must begin {before}, as that of another intake with {operation!r} in "
-            f"{table.node.path} does, got {begins}; choose another operation: of two events with one key only one "
-            "would begin what it is for"
         )
 
 

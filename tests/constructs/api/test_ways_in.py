@@ -231,6 +231,34 @@ def test_both_kinds_of_api_may_serve_one_saga(stack: Stack) -> None:
     assert len(Cloud(stack).of_type(ROUTE)) == 2
 
 
+def test_an_operation_of_two_apis_that_share_keys_begins_one_thing(stack: Stack) -> None:
+    first = saga(stack)
+    second = saga(stack, "Other", requests=first.requests)
+    TransactionApi(stack, "Rest", operations={"moves": first})
+
+    with pytest.raises(
+        ValueError, match=r"^operation moves of Test/Http must begin Test/Saga, as that of another API "
+    ):
+        HttpTransactionApi(stack, "Http", api=apigatewayv2.HttpApi(stack, "Gateway"), operations={"moves": second})
+
+
+def test_operations_of_one_name_whose_callers_or_tables_differ_share_no_keys(stack: Stack) -> None:
+    first = saga(stack)
+    second = saga(stack, "Other", requests=first.requests)
+    third = saga(stack, "Third", requests=IdempotencyTable(stack, "Requests2"))
+    TransactionApi(stack, "Rest", operations={"moves": first})
+
+    HttpTransactionApi(
+        stack,
+        "Http",
+        api=apigatewayv2.HttpApi(stack, "Gateway"),
+        operations={"moves": second},
+        authorizer=authorizers.HttpUserPoolAuthorizer("Tokens", cognito.UserPool(stack, "Users")),
+        identity="jwt",
+    )
+    TransactionApi(stack, "Other Rest", operations={"moves": third})
+
+
 def test_a_route_of_an_http_api_is_of_one_operation(stack: Stack) -> None:
     http, machine = apigatewayv2.HttpApi(stack, "Api"), saga(stack)
     HttpTransactionApi(stack, "One", api=http, operations={"moves": machine})
