@@ -33,11 +33,12 @@ from saga_runtime import (
     atomic_step,
     compensation,
 )
-from saga_runtime.errors import Conflict, Invalid, PermanentError
+from saga_runtime.errors import Conflict, Invalid, PermanentError, TransientError
 from saga_runtime.ledger.holds import HoldBuilder
 from saga_runtime.ledger.items import Leg
 from saga_runtime.protocol import Metric
 from saga_runtime.shared import aws
+from tests.docs.pages import DOCS, snippets
 from tests.unit.support.samples import NOW_MS, step_event
 from tests.unit.support.world import Context, World
 
@@ -516,3 +517,69 @@ def test_amount_of_a_hold_is_checked_before_anything_is_read(world: World) -> No
         authorize(0)
 
     assert world.wire.sent == []
+
+
+# -- the guide's capture behind the pivot ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shipped(world: World) -> Callable[[], Any]:
+    """The page's own step, which takes of alice, who has a hold, what was shipped."""
+    world.open_accounts(merchant=0)
+    authorize()
+    page = DOCS / "how-to" / "authorize-and-capture.md"
+    names: dict[str, Any] = {}
+    for shown in snippets():
+        if shown.page == page and shown.kind[:1] == ["run"] and "StepCall" in shown.body:
+            exec(shown.body, names)
+    outputs = {"Authorize": {"hold": "h-1"}, "Ship": {"total": 60}}
+    event = step_event(step="Capture", body={"customer": "alice"}, outputs=outputs)
+    return lambda: names["capture_or_debit"](event, Context())
+
+
+def test_the_guides_late_capture_debits_what_has_expired_once(world: World, shipped: Callable[[], Any]) -> None:
+    world.clock.ms += 60_000
+    with pytest.raises(TransientError):
+        shipped()
+    LEDGER.expire("alice", "h-1")
+
+    for _ in range(2):
+        shipped()
+
+    assert world.balances() == {"alice": 440, "bob": 0, "fees": 30, "merchant": 30}
+    sound(world)
+
+
+def test_the_guides_capture_in_time_is_of_the_hold(world: World, shipped: Callable[[], Any]) -> None:
+    shipped()
+    world.clock.ms += 60_000
+    shipped()
+
+    assert LEDGER.hold("alice", "h-1").state is HoldState.CAPTURED
+    assert world.balances() == {"alice": 440, "bob": 0, "fees": 30, "merchant": 30}
+
+
+@pytest.mark.parametrize("end", [void, capture], ids=["voided", "captured"])
+def test_the_guides_late_capture_takes_nothing_of_a_hold_that_ended_otherwise(
+    world: World, shipped: Callable[[], Any], end: Callable[[], bool]
+) -> None:
+    end()
+    before = world.balances()
+
+    with pytest.raises(HoldClosed):
+        shipped()
+
+    assert world.balances() == before
+
+
+def test_the_guides_late_capture_succeeds_once_there_is_enough(world: World, shipped: Callable[[], Any]) -> None:
+    world.clock.ms += 60_000
+    LEDGER.expire("alice", "h-1")
+    LEDGER.commit(lambda: LEDGER.transfer(DirectEntry("spent"), source="alice", target="bob", amount=eur(450)))
+    with pytest.raises(InsufficientFunds):
+        shipped()
+
+    LEDGER.commit(lambda: LEDGER.transfer(DirectEntry("again"), source="bob", target="alice", amount=eur(450)))
+    shipped()
+
+    assert world.balances()["merchant"] == 30
