@@ -85,7 +85,8 @@ class KeySource:
         """Ids of the business, e.g. ``/order_id``: whatever is known by them happens once. A header is ignored.
 
         Two requests of one order are duplicates, also under two headers: a double click is one order. The same ids with
-        other content are refused with 422. Never a customer's id: their second order would be a duplicate.
+        other content are refused with 422. Never a customer's id: their second order would be a duplicate. A refusal or
+        a failure settles the ids, too: add a number of the try if an order may be tried again.
 
         Args:
             members: JSON pointers to 1 to 5 strings or integers.

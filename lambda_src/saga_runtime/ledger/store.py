@@ -100,7 +100,9 @@ def _milliseconds(expires_in: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DirectEntry:
-    """Names a posting that no saga makes.
+    """Names a posting that no saga makes, or one that exists once, whatever saga makes it.
+
+    The latter in a pivot, or after it: what was refunded exists, too, and would refuse the next try.
 
     Attributes:
         key: id of its entries: the same for every retry of the same posting.

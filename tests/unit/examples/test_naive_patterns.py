@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from handlers import gatekeeper
-from saga_runtime import Commit, VersionedItem, commit_once
+from saga_runtime import Commit, ExternalCall, VersionedItem, commit_once, external_compensation, external_step
 from saga_runtime.http.key_source import KeySource
-from saga_runtime.protocol import Env
+from saga_runtime.protocol import CallField, Env, RecordStatus
+from saga_runtime.saga_log.provider import ProviderSettings
 from saga_runtime.shared import aws
-from tests.unit.support.samples import BODY, post
+from tests.unit.support.client import accepted, settled
+from tests.unit.support.samples import BODY, post, step_event
 from tests.unit.support.wallet import deploy, moved, send
-from tests.unit.support.world import World
+from tests.unit.support.world import Context, World
 
 BALANCE: dict[str, Any] = {"id": {"S": "balance"}}
 
@@ -141,3 +143,48 @@ def test_the_orders_id_as_the_key_takes_both(world: World, monkeypatch: pytest.M
     for order in ("o-1", "o-2"):
         assert world.call(post({"customer": "ada", "order_id": order}))[0] == 202
     assert len(world.executions.by_name) == 2
+
+
+def test_the_orders_id_alone_as_the_key_refuses_each_further_try(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure settles the id as a success does: the order is never paid. With a number of the try it is."""
+    monkeypatch.setenv(Env.KEY_SOURCE, KeySource.natural("/order_id").to_json())
+    gatekeeper.settings.cache_clear()
+    settled(world, accepted(world, body={"order_id": "o-1"}), RecordStatus.FAILED, "{}")
+
+    assert world.call(post({"order_id": "o-1"}, key="another"))[0] == 422
+    assert world.call(post({"order_id": "o-1", "attempt": 2}))[0] == 422
+
+    monkeypatch.setenv(Env.KEY_SOURCE, KeySource.natural("/order_id", "/attempt").to_json())
+    gatekeeper.settings.cache_clear()
+    for attempt in (1, 2):
+        settled(world, accepted(world, body={"order_id": "o-2", "attempt": attempt}), RecordStatus.FAILED, "{}")
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize(("shared", "left"), [(True, 0), (False, 1)])
+def test_one_key_of_two_sagas_at_a_provider_returns_what_one_of_them_completed_with(shared: bool, left: int) -> None:
+    """Two regions take one intent, and share a charge: the compensation of one leaves the other one unpaid."""
+    charged: set[str] = set()
+    refunded: list[str] = []
+
+    @external_step
+    def charge(call: ExternalCall) -> dict[str, str]:
+        key = "order-7" if shared else call.provider_key
+        charged.add(key)  # an idempotent provider
+        return {"payment": key}
+
+    @external_compensation(of=charge)
+    def refund(call: ExternalCall, output: dict[str, str]) -> None:
+        refunded.append(output["payment"])
+
+    completes, fails = (_charging(region * 26 + "-mdwqr4j1") for region in "ab")
+    for event in (completes, fails):
+        charge(event, Context())
+    refund(fails, Context())
+
+    assert len(charged) - len(refunded) == left
+
+
+def _charging(saga_id: str) -> dict[str, Any]:
+    provider = ProviderSettings(grace=30, clock_skew=5, verify=False, verify_undo=False, window=600, undo_window=600)
+    return {**step_event(saga_id=saga_id, step="Charge"), CallField.PROVIDER: provider.to_event()}

@@ -30,11 +30,12 @@ from saga_runtime.errors import Invalid, SagaError
 from saga_runtime.ledger.items import Leg
 from saga_runtime.protocol import Env, Metric
 from saga_runtime.shared import aws
-from tests.unit.support.samples import step_event
+from tests.unit.support.samples import SAGA_ID, step_event
 from tests.unit.support.world import Context, World
 
 LEDGER = Ledger("ledger")
 TEN = Money(10, "EUR")
+OTHER_SAGA_ID = "b" * 26 + "-mdwqr4j2"
 
 
 @pytest.fixture(autouse=True)
@@ -278,3 +279,41 @@ def test_a_ledger_needs_its_environment_variable(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv(Env.LEDGER_TABLE, missing)
         with pytest.raises(RuntimeError, match=r"environment=ledger\.environment"):
             Ledger.from_env()
+
+
+# -- a payment that exists once, whatever saga makes it --------------------------------------------------------------
+
+
+@atomic_step
+def pay_order(call: StepCall) -> Commit:
+    """Pay an order under its own name."""
+    legs: list[Leg] = [("alice", -TEN), ("bob", TEN)]
+    return Commit(writes=LEDGER.post(DirectEntry("order-7"), legs))
+
+
+@compensation
+def take_back(call: StepCall, _: Any) -> Commit:
+    """Take an order's money back."""
+    return Commit(writes=LEDGER.transfer(call, source="bob", target="alice", amount=TEN))
+
+
+def test_of_two_tries_of_an_order_the_pivot_pays_one(world: World) -> None:
+    first, second = (step_event(step="Pay", saga_id=saga_id) for saga_id in (SAGA_ID, OTHER_SAGA_ID))
+    for _ in range(2):
+        pay_order(first, Context())
+
+    with pytest.raises(DuplicatePosting):
+        pay_order(second, Context())
+
+    assert world.balances() == {"alice": 490, "bob": 10}
+
+
+def test_an_order_that_was_paid_and_compensated_is_refused_under_its_name(world: World) -> None:
+    """The reason for which only a pivot, or a step after it, posts under such a name."""
+    pay_order(step_event(step="Pay"), Context())
+    take_back(step_event(step="Pay"), Context())
+
+    with pytest.raises(DuplicatePosting):
+        pay_order(step_event(step="Pay", saga_id=OTHER_SAGA_ID), Context())
+
+    assert world.balances() == {"alice": 500, "bob": 0}
