@@ -451,6 +451,17 @@ def test_a_job_past_its_deadline_is_not_dispatched(picking: Picking) -> None:
     picking.check()
 
 
+def test_a_job_of_a_saga_without_a_record_is_dispatched(picking: Picking, world: World) -> None:
+    """The reason for which queues of jobs are purged before tables are restored."""
+    message = picking.send()
+    for record in world.items("requests"):
+        aws.dynamodb().delete_item(TableName="requests", Key={RecordAttribute.ID: record[RecordAttribute.ID]})
+
+    assert picking.dispatch(message)
+
+    assert picking.warehouse.begun == [KEY]
+
+
 def test_a_job_of_a_removed_step_is_not_dispatched(picking: Picking, world: World) -> None:
     """Renamed while its job was in the queue, the step is unknown to recoveries: none would fence or compensate it."""
     message = picking.send()

@@ -334,3 +334,21 @@ def test_a_row_that_cannot_be_read_does_not_hold_back_those_behind_it(shop: Shop
 
     assert shop.publish() == 1
     assert [row[OutboxAttribute.ID]["S"] for row in shop.world.items("outbox")] == ["0"]
+
+
+class TestARestore:
+    """A restore to a moment between a commit and its publication, which is consumed already."""
+
+    @pytest.mark.parametrize("restored", [False, True], ids=["all but the outbox", "all tables"])
+    def test_publishes_again_what_no_table_knows_of(self, shop: Shop, restored: bool) -> None:
+        shop.place()
+        (row,) = shop.world.items("outbox")
+        assert shop.publish(shop.stream()) == 1
+        assert shop.consumed() == [PLACED]
+
+        if restored:
+            aws.dynamodb().put_item(TableName="outbox", Item=row)
+        shop.world.clock.ms += 60_000
+
+        assert shop.publish() == int(restored)
+        assert shop.consumed() == ([PLACED] if restored else [])
