@@ -45,6 +45,8 @@ PARKED: Final = f"{OWNED} AND attribute_exists(#parked_by)"
 PARKED_THEN: Final = "#parked_at = :parked_then"
 """And it was not resumed by an outcome, and parked again by the same execution."""
 _ROW: Final = re.compile(r"^([^\[\]]+)(?:\[([^\[\]]+)\])?$")
+ANSWERED: Final = "resolve-"
+"""With it the attempts begin that are operators' answers."""
 LONGEST_GRACE_MS: Final = 3_600_000
 """The longest grace that a provider can be declared with: what counts where the declared one is not known."""
 
@@ -255,12 +257,21 @@ def decide(subject: Subject, statement: Statement, now_ms: int) -> Change:
         CannotResolve: if there is nothing to decide, the row contradicts, or it is too early.
     """
     change = _decide_undo(subject, statement, now_ms) if statement.undo else _decide_step(subject, statement, now_ms)
-    # The row's state may come from this very command, whose response was lost.
-    if change.written and statement.attempt is not None:
+    if statement.attempt is not None and not is_answered(subject, statement, change):
         _require_seen(subject, statement.attempt)
     if change.written and statement.rowless and subject.row is not None:
         raise CannotResolve(f"{subject.name} has a row by now, and you saw none; inspect the saga")
     return change
+
+
+def is_answered(subject: Subject, statement: Statement, change: Change) -> bool:
+    """Test whether the row agrees, by an operator's answer: perhaps by this very command, whose response was lost.
+
+    What did not happen may be stated of any row that agrees. What did is another effect, if it was done by hand.
+    """
+    row = subject.row
+    answered = not statement.applied or (row is not None and row.attempt.startswith(ANSWERED))
+    return not change.written and answered
 
 
 def _require_seen(subject: Subject, seen: str) -> None:
@@ -268,7 +279,8 @@ def _require_seen(subject: Subject, seen: str) -> None:
     if row is None or row.attempt != seen:
         now = f"is {row.status} of attempt {row.attempt}" if row is not None else "has no row any more"
         raise CannotResolve(
-            f"{subject.name} {now}, and you saw attempt {seen}; inspect the saga, and ask the provider again"
+            f"{subject.name} {now}, and you saw attempt {seen}; inspect the saga, and ask the provider again: if you "
+            "did it by hand, too, there are two effects"
         )
 
 

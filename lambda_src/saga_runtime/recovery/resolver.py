@@ -17,6 +17,7 @@ from saga_runtime.recovery.audit import appended, decision_update
 from saga_runtime.recovery.late_effects import late_log
 from saga_runtime.recovery.proposals import Proposal, as_proposed, require_row
 from saga_runtime.recovery.resolution import (
+    ANSWERED,
     CannotResolve,
     Change,
     DeclaredStep,
@@ -25,6 +26,7 @@ from saga_runtime.recovery.resolution import (
     Subject,
     decide,
     declared_in,
+    is_answered,
     row_write,
     unpark_update,
 )
@@ -133,15 +135,15 @@ class Resolver:
         seen: tuple[str | None, ...] = ()
         for _ in range(_LOOKS):
             subject, change = self._decided(record, name, declared, statement, now_ms)
-            if not change.written:
-                return change
             found = subject.row.attempt if subject.row is not None else None
-            if seen not in ((), (found,)):
+            if seen not in ((), (found,)) and not is_answered(subject, statement, change):
                 raise CannotResolve(
                     f"{name} changed while this was written: inspect the saga, and ask the provider again"
                 )
+            if not change.written:
+                return change
             seen = (found,)
-            attempt = f"resolve-{uuid.uuid4().hex}"
+            attempt = f"{ANSWERED}{uuid.uuid4().hex}"
             write = row_write(
                 subject, change, table=self.log_table, saga_id=record.saga_id, attempt=attempt, now_ms=now_ms
             )

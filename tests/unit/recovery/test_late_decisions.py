@@ -164,3 +164,57 @@ def test_what_a_settled_saga_does_not_need_is_recorded_as_undone(refused: Pickin
     refused.job_saga.change_record(status=RecordStatus.COMPLETED)
 
     assert resolve(refused, Statement(applied=True, undo=True)) is StepStatus.COMPENSATED
+
+
+# -- a pending job that an operator did by hand -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def pending(world: World, monkeypatch: pytest.MonkeyPatch) -> Picking:
+    """A job behind the pivot whose outcome its provider has not reported; its saga is parked."""
+    picking = Picking(world, monkeypatch)
+    picking.dispatch()
+    picking.job_saga.change_record(parked_by=SAGA_ID, parked_at=NOW_MS, direction=Direction.FORWARD)
+    world.clock.ms += 3_600_000
+    return picking
+
+
+def attempt_of(picking: Picking) -> str:
+    log = picking.job_saga.log
+    assert log is not None
+    return log.attempt
+
+
+def output_of(picking: Picking) -> str | None:
+    log = picking.job_saga.log
+    assert log is not None
+    return log.output
+
+
+@pytest.mark.parametrize("equal", [False, True], ids=["without an output", "with an equal output"])
+def test_by_hand_is_refused_when_the_provider_has_reported_a_pending_job(pending: Picking, equal: bool) -> None:
+    seen = attempt_of(pending)
+    pending.calls_back("done")
+
+    with pytest.raises(CannotResolve, match=f"you saw attempt {seen}.*two effects"):
+        resolve(pending, Statement(applied=True, output=output_of(pending) if equal else None, attempt=seen))
+
+
+def test_by_hand_is_refused_when_the_provider_reports_while_it_is_written(pending: Picking) -> None:
+    before(pending.world.wire, "TransactWriteItems", lambda: pending.calls_back("done"))
+
+    with pytest.raises(CannotResolve, match="changed while this was written"):
+        resolve(pending, Statement(applied=True))
+
+
+def test_an_answer_may_be_repeated_with_the_attempt_that_was_seen(pending: Picking) -> None:
+    statement = Statement(applied=True, output=BY_HAND, attempt=attempt_of(pending))
+
+    assert [resolve(pending, statement) for _ in range(2)] == [StepStatus.DONE] * 2
+    assert output_of(pending) == BY_HAND
+
+
+def test_that_a_job_was_not_done_may_be_stated_of_a_refusal_that_another_attempt_wrote(refused: Picking) -> None:
+    refused.job_saga.change_record(direction=Direction.COMPENSATE)
+
+    assert resolve(refused, Statement(applied=False, attempt="another")) is StepStatus.REFUSED
