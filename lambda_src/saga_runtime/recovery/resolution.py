@@ -257,10 +257,8 @@ def decide(subject: Subject, statement: Statement, now_ms: int) -> Change:
         CannotResolve: if there is nothing to decide, the row contradicts, or it is too early.
     """
     change = _decide_undo(subject, statement, now_ms) if statement.undo else _decide_step(subject, statement, now_ms)
-    if statement.attempt is not None and not is_answered(subject, statement, change):
-        _require_seen(subject, statement.attempt)
-    if change.written and statement.rowless and subject.row is not None:
-        raise CannotResolve(f"{subject.name} has a row by now, and you saw none; inspect the saga")
+    if not is_answered(subject, statement, change):
+        _require_seen(subject, statement)
     return change
 
 
@@ -274,9 +272,11 @@ def is_answered(subject: Subject, statement: Statement, change: Change) -> bool:
     return not change.written and answered
 
 
-def _require_seen(subject: Subject, seen: str) -> None:
-    row = subject.row
-    if row is None or row.attempt != seen:
+def _require_seen(subject: Subject, statement: Statement) -> None:
+    row, seen = subject.row, statement.attempt
+    if statement.rowless and row is not None:
+        raise CannotResolve(f"{subject.name} has a row by now, and you saw none; inspect the saga")
+    if seen is not None and (row is None or row.attempt != seen):
         now = f"is {row.status} of attempt {row.attempt}" if row is not None else "has no row any more"
         raise CannotResolve(
             f"{subject.name} {now}, and you saw attempt {seen}; inspect the saga, and ask the provider again: if you "

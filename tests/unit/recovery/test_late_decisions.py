@@ -218,3 +218,10 @@ def test_that_a_job_was_not_done_may_be_stated_of_a_refusal_that_another_attempt
     refused.job_saga.change_record(direction=Direction.COMPENSATE)
 
     assert resolve(refused, Statement(applied=False, attempt="another")) is StepStatus.REFUSED
+
+
+def test_by_hand_is_refused_when_the_provider_has_reported_a_job_without_a_row(pending: Picking) -> None:
+    pending.calls_back("done")
+
+    with pytest.raises(CannotResolve, match="has a row by now, and you saw none"):
+        resolve(pending, Statement(applied=True, output=output_of(pending), rowless=True))
