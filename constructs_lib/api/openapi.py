@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -136,8 +137,10 @@ def openapi_of(
         "info": {
             "title": title,
             "version": front.stage,
-            "description": "Each request takes effect at most once per caller and idempotency key. A 5xx, or no "
-            "answer, states nothing: repeat the request under the same key.",
+            "description": "Each request takes effect at most once per caller and idempotency key. Repeat it, with the "
+            "same body and key, until its response is a 200, 410 or 507, has Idempotent-Replayed or "
+            "Preference-Applied, or is idempotency-key-reused. Before that, no answer, a 5xx, and a 4xx to a "
+            "repetition state nothing about an earlier attempt. A new key is a new request, and takes effect again.",
         },
         "servers": [{"url": f"https://{{host}}{stage}", "variables": {"host": {"default": _HOST}}}],
         "security": [{"caller": []}],
@@ -170,6 +173,7 @@ def _post(name: str, operation: Operation | DirectOperation, responses: _Respons
     return {
         "operationId": f"request_{_word(name)}",
         "summary": f"Request {name}",
+        "description": _windows(operation),
         "parameters": [*_key_parameters(operation, responses.front), *([_prefer()] if waits else [])],
         "requestBody": {"required": True, "content": {JSON: {"schema": _reference(name)}}},
         "responses": _with_links(
@@ -178,6 +182,16 @@ def _post(name: str, operation: Operation | DirectOperation, responses: _Respons
             responses.of(successes, problems, replayed=settled, waits=waits, located=_located(operation)),
         ),
     }
+
+
+def _windows(operation: Operation | DirectOperation) -> str:
+    """Time within which a client may repeat its request."""
+    requests = operation.requests if isinstance(operation, DirectOperation) else operation.saga.requests
+    replayed, known = requests.replay_for.to_human_string(), requests.remember_for.to_human_string()
+    return (
+        f"A settled response is replayed for {replayed}, then the key is refused with 410, until {known} after the "
+        "request settled. Later the same request is new, and takes effect again."
+    )
 
 
 def _located(operation: Operation | DirectOperation) -> frozenset[str]:
@@ -281,11 +295,11 @@ def _with_links(name: str, operation: Operation | DirectOperation, responses: di
         again["parameters"] = {
             f"header.{IDEMPOTENCY_KEY_HEADER}": f"$request.header.{IDEMPOTENCY_KEY_HEADER}",
         }
-    for response in responses.values():
+    for code, response in responses.items():
         if response.get("headers", {}).get("Location", {}).get("required"):
-            # Without a key, the same request is a new one.
-            required = operation.key_policy is KeyPolicy.REQUIRED
-            response["links"] = {"status": status, **({"again": again} if required else {})}
+            # Without a key, the same request is a new one. An expired response does not come back.
+            repeats = operation.key_policy is KeyPolicy.REQUIRED and int(code) != HTTPStatus.GONE
+            response["links"] = {"status": status, **({"again": again} if repeats else {})}
     return responses
 
 

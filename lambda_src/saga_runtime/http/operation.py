@@ -258,7 +258,9 @@ def answer_final(common: OperationSettings, event: Event, met: Met, record: Requ
     """Answer a duplicate for which nothing is to be started: another body's, or of a settled request."""
     if met is Met.OTHER_BODY:
         telemetry.count(Metric.KEY_REUSED, saga_id=record.saga_id)
-        return problem(Problem.KEY_REUSED, "this key was used for another request; use a new key for a new request")
+        # A repetition whose body differs gets this, too: its request may have taken effect, and a new key repeats that.
+        detail = "this key was used for another request; repeat a request with its own body: a new key is a new request"
+        return problem(Problem.KEY_REUSED, detail)
     if met is Met.EXPIRED:
         telemetry.count(Metric.KEY_EXPIRED, saga_id=record.saga_id)
         return problem(

@@ -171,11 +171,22 @@ def test_statuses_allow_the_types_of_their_problems_and_no_others(stack: Stack) 
     assert set(responses["429"]["content"]) == {"application/problem+json", "application/json"}  # the web ACL's
 
 
+def test_a_request_states_how_long_it_may_be_repeated(stack: Stack) -> None:
+    requests = IdempotencyTable(stack, "Short", replay_for=Duration.minutes(5), remember_for=Duration.days(30))
+    fn = DirectFunction(stack, "Pay", code=FUNCTIONS, handler="direct.handler")
+    pay = DirectOperation(fn=fn, requests=requests, previous=None)
+    described = TransactionApi(stack, "Api", operations={"pay": pay}).openapi["paths"]["/pay"]["post"]["description"]
+
+    assert "replayed for 5 minutes" in described
+    assert "until 30 days after" in described
+
+
 def test_a_recorded_request_links_to_its_status_and_its_duplicate(stack: Stack) -> None:
     responses = _api(stack).openapi["paths"]["/transfers"]["post"]["responses"]
 
     linked = {status for status, response in responses.items() if "links" in response}
     assert linked == {"200", "202", "409", "410"}
+    assert "again" not in responses["410"]["links"]
     assert responses["202"]["headers"]["Location"]["required"]
     assert responses["202"]["links"]["again"]["parameters"] == {
         "header.Idempotency-Key": "$request.header.Idempotency-Key"

@@ -156,6 +156,7 @@ class TestADuplicate:
         status, document = told(send(post({**BODY, "amount": 1})))
 
         assert (status, document["type"]) == (422, "urn:cdk-sagas:problem:idempotency-key-reused")
+        assert "repeat a request with its own body" in document["detail"]
         assert moved(world) == 200
 
     def test_that_would_be_refused_by_now_gets_the_first_response(self, world: World) -> None:
