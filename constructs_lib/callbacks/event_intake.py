@@ -215,7 +215,7 @@ class EventIntake(Construct):
         manifest, name = Manifest.of(self), fn.function.function_name
         manifest.add(Part.FUNCTIONS, name=name, role="the event intake")
         manifest.add(Part.SOURCES, uuid=source.event_source_mapping_id, queue=self.kept.queue_name, function=name)
-        manifest.add(Part.QUEUES, url=self.parked.queue_url, role=QueueRole.DEAD)
+        manifest.add(Part.QUEUES, url=self.parked.queue_url, role=QueueRole.DEAD, queue=self.kept.queue_name)
         table.grant_reserve(fn)
         if saga is None:
             table.grant_look(fn)

@@ -120,7 +120,7 @@ class ExecutionWatch(Construct):
         life = max(_LEAST_SECONDS, *(machine.function_seconds + MARGIN_SECONDS for machine in machines))
         self._period_minutes = _measured_within(int(every.to_minutes()), life)
         self.table = _WatchTable(self, "Ends", removal_policy=removal_policy)
-        self.dead_letters = dead_letters_of(self, encryption_key, QueueRole.DEAD)
+        self.dead_letters = dead_letters_of(self, encryption_key)
         self.function = RuntimeFunction(
             self,
             "Function",
@@ -142,6 +142,7 @@ class ExecutionWatch(Construct):
             self,
             encryption_key,
             dead_letters=self.dead_letters,
+            role=QueueRole.DEAD,
             visible_after=Duration.seconds(6 * life),
             batch_size=1,  # one end at a time: each may have to wait for its function
         )

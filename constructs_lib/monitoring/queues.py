@@ -35,11 +35,9 @@ IMPORTED_KEY: Final = "cdk-sagas-imported-key"
 """Id of the warning that a key's policy has to be changed by hand."""
 
 
-def dead_letters_of(scope: Construct, key: AnyKey | None, role: QueueRole) -> sqs.Queue:
+def dead_letters_of(scope: Construct, key: AnyKey | None) -> sqs.Queue:
     """Create the queue of status events that could not be delivered (whole) or handled."""
-    queue = _queue(scope, "DeadLetters", key, retention=Duration.days(14))
-    Manifest.of(scope).add(Part.QUEUES, url=queue.queue_url, role=role)
-    return queue
+    return _queue(scope, "DeadLetters", key, retention=Duration.days(14))
 
 
 def queue_for(
@@ -48,6 +46,7 @@ def queue_for(
     key: AnyKey | None,
     *,
     dead_letters: sqs.Queue,
+    role: QueueRole,
     visible_after: Duration,
     batch_size: int = 10,
 ) -> sqs.Queue:
@@ -67,6 +66,7 @@ def queue_for(
         queue=queue.queue_name,
         function=function.function.function_name,
     )
+    Manifest.of(scope).add(Part.QUEUES, url=dead_letters.queue_url, role=role, queue=queue.queue_name)
     if key is not None:
         let_event_bridge_use(key, scope)
     return queue

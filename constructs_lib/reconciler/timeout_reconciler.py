@@ -265,12 +265,13 @@ class TimeoutReconciler(Construct):
         for saga in sagas:
             grant_reconciling(self.function, saga)
             saga.look_after(reconciler=self.node.path, every=every * 60)
-        self.dead_letters = dead_letters_of(self, encryption_key, QueueRole.EVENTS)
+        self.dead_letters = dead_letters_of(self, encryption_key)
         self.queue = queue_for(
             self.function,
             self,
             encryption_key,
             dead_letters=self.dead_letters,
+            role=QueueRole.EVENTS,
             visible_after=Duration.seconds(_VISIBLE_AFTER),
         )
         self.ended = self._when_executions_end(sagas)

@@ -91,4 +91,4 @@ class QueueRole(StrEnum):
     EVENTS = "events"
     """Dead letters of a reconciler: status events, which it does without."""
     DEAD = "dead"
-    """Other dead letters."""
+    """Other dead letters. ``QUEUE`` is the queue that takes them back; events for a receiver have no such queue."""

@@ -20,7 +20,7 @@ from tests.for_each import for_each
 
 RUNBOOK: Final = DOCS / "runbook"
 PARTS: Final = ("**Affected:** ", "```console\n$ ", "1. ")
-GLOBAL_OPTIONS: Final = {"query", "output", "region", "profile"}
+GLOBAL_OPTIONS: Final = {"query", "output", "region", "profile", "cli-binary-format"}
 OF_ALARMS: Final = sorted(path for path in RUNBOOK.glob("*.md") if path.stem != "index")
 
 

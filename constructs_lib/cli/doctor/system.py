@@ -306,7 +306,14 @@ def _dead_letters(system: System, queue: Queue, role: QueueRole) -> Finding:
         words = ["aws", "sqs", "purge-queue", "--queue-url", queue.url]
         then = "status events: find out why they failed, then delete them; a check finds their sagas without them"
         return _of_person(Kind.DEAD_LETTERS, queue.name, what, then, *words)
+    back = system.manifest.taken_back_by.get(queue.url)
+    if back is None:
+        words = ["aws", "sqs", "receive-message", "--max-number-of-messages", "10", "--queue-url", queue.url]
+        then = "fix why they failed, invoke the receiver with each, then delete it: docs/runbook/event-dead-letters.md"
+        return _of_person(Kind.DEAD_LETTERS, queue.name, what, then, *words)
+    # Without a destination SQS moves no message that was sent to this queue itself.
     words = ["aws", "sqs", "start-message-move-task", "--source-arn", queue.arn]
+    words += ["--destination-arn", f"{queue.arn.rpartition(':')[0]}:{back}"]
     return _of_person(Kind.DEAD_LETTERS, queue.name, what, "fix why they failed, then redrive them", *words)
 
 

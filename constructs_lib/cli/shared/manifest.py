@@ -133,6 +133,7 @@ class Manifest:
         functions: roles by name; empty: a step's, or another one without a name of its own.
         rules, sources: that call them.
         dead_letters: roles of queues by URL.
+        taken_back_by: names of the queues that take such messages back, by URL of the dead-letter queue.
         alarms: pages of the runbook by the alarm's name.
     """
 
@@ -149,6 +150,7 @@ class Manifest:
     rules: tuple[DeployedRule, ...] = ()
     sources: tuple[DeployedSource, ...] = ()
     dead_letters: Mapping[str, QueueRole]
+    taken_back_by: Mapping[str, str]
     alarms: Mapping[str, str]
 
     @property
@@ -226,6 +228,7 @@ def read_manifest(cloudformation: CloudFormationClient, names: Sequence[str]) ->
                 for one in of(Part.SOURCES)
             ),
             dead_letters={one[F.URL]: QueueRole(one[F.ROLE]) for one in of(Part.QUEUES)},
+            taken_back_by={one[F.URL]: one[F.QUEUE] for one in of(Part.QUEUES) if F.QUEUE in one},
             alarms={one[F.NAME]: one[F.RUNBOOK] for one in of(Part.ALARMS)},
         )
     except (LookupError, TypeError, ValueError, AttributeError) as error:

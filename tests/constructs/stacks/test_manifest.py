@@ -126,6 +126,19 @@ def test_every_rule_source_dead_letter_queue_and_alarm_is_named(which: str, requ
     assert {one.logical_id for one in Cloud(stack).of_type("AWS::CloudWatch::Alarm")} == set(manifest.alarms)
 
 
+def test_dead_letters_of_a_queue_name_the_queue_that_takes_them_back(busy: Stack) -> None:
+    cloud = Cloud(busy)
+    poured = {
+        "Intake/Parked": "Intake/Kept",
+        "Watch/DeadLetters": "Watch/Queue",
+        "Reconciler/DeadLetters": "Reconciler/Queue",
+    }
+
+    assert manifest_of(busy).taken_back_by == {
+        cloud.one(dead).logical_id: f"{cloud.one(queue).logical_id}.QueueName" for dead, queue in poured.items()
+    }
+
+
 def test_roles_are_those_that_operators_know(busy: Stack) -> None:
     manifest = manifest_of(busy)
 

@@ -20,8 +20,8 @@ def of_a_bus(stack: CheckedStack) -> None:
     del stack.part("rules")[2]
 
 
-def dead_event(stack: CheckedStack) -> None:
-    stack.part("queues").append({"url": stack.queues["jobs"], "role": "dead"})
+def dead_event(stack: CheckedStack, **queue: str) -> None:
+    stack.part("queues").append({"url": stack.queues["jobs"], "role": "dead", **queue})
     send(stack, "jobs")
 
 
@@ -89,7 +89,12 @@ PARTS: dict[str, tuple[Callable[[CheckedStack], object], list[tuple[str, str]], 
     "a dead event of a receiver that is called directly": (
         dead_event,
         [("dead letters", "operator")],
-        "one message that could not be delivered or handled",
+        "aws sqs receive-message --max-number-of-messages 10 --queue-url ",
+    ),
+    "a parked event, which its intake's queue takes back": (
+        lambda stack: dead_event(stack, queue="kept"),
+        [("dead letters", "operator")],
+        "arn:aws:sqs:eu-central-1:123456789012:jobs --destination-arn arn:aws:sqs:eu-central-1:123456789012:kept",
     ),
     "a schedule that is gone": (
         lambda stack: stack.rules["Schedule"].update(EventBusName="bus-3"),
