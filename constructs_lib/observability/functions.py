@@ -8,10 +8,15 @@ from constructs_lib.saga.validation.checks import leaves_of
 from constructs_lib.shared.stacks import path_of
 
 
-def functions_of(saga: SagaStateMachine) -> list[RuntimeFunction]:
-    """Step functions and compensations of a saga, each once, that are ``StepFunction`` or ``RuntimeFunction``."""
+def functions_of(saga: SagaStateMachine, *, kind: str | None = None) -> list[RuntimeFunction]:
+    """Step functions and compensations of a saga, each once, that are ``StepFunction`` or ``RuntimeFunction``.
+
+    Args:
+        saga: whose.
+        kind: of steps; None: all.
+    """
     found: dict[str, RuntimeFunction] = {}
-    for step in leaves_of(saga.steps):
+    for step in (each for each in leaves_of(saga.steps) if kind in (None, each.kind)):
         for function in (step.fn, step.compensate):
             owner = function.node.scope if function is not None else None
             if isinstance(owner, RuntimeFunction):

@@ -205,7 +205,8 @@ def _conflicts_alarm(scope: Construct, id: str, of: str, services: Sequence[str]
 def saga_alarms(scope: Construct, saga: SagaStateMachine) -> Iterator[SagaAlarm]:
     """The alarms of a saga's executions, and of its functions' transactions."""
     yield from _execution_alarms(scope, saga)
-    services = [service_of(fn) for fn in functions_of(saga) if fn.decorator in _COMMITTING]
+    atomic = functions_of(saga, kind="atomic")  # a decorator is not always in the text
+    services = [service_of(fn) for fn in functions_of(saga) if fn.decorator in _COMMITTING or fn in atomic]
     for first in range(0, len(services), _METRICS_OF_AN_ALARM):
         number = f"{first // _METRICS_OF_AN_ALARM + 1}" if first else ""
         yield _conflicts_alarm(

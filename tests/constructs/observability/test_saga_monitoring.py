@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -28,6 +29,8 @@ from constructs_lib import (
     Operation,
     Outbox,
     SagaMonitoring,
+    SagaStateMachine,
+    Step,
     StepFunction,
     TimeoutReconciler,
     TransactionApi,
@@ -237,6 +240,19 @@ def test_own_alarms_watch_what_they_are_named_by(examples: list[Cloud]) -> None:
         "ShipFunction",
     }
     assert all(len(metrics) <= 10 for metrics in watched.values())
+
+
+def test_conflicts_are_watched_where_the_decorator_is_not_in_the_text(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(
+        "from saga_runtime import *\n\n\n@atomic_step\ndef move(call):\n    return Commit(output={})\n", "utf-8"
+    )
+    move = StepFunction(stack, "Move", code=tmp_path, handler="steps.move")
+    requests = IdempotencyTable(stack, "Requests")
+    SagaStateMachine(stack, "Transfer", requests=requests, steps=[Step.atomic("Move", fn=move)])
+    SagaMonitoring(stack, "Monitoring")
+
+    assert move.decorator is None
+    assert [alarm.node.path for alarm in _alarms(stack) if alarm.node.id == "Conflicts"]
 
 
 def test_reconcilers_hold_table_has_no_alarm_of_its_own(examples: list[Cloud]) -> None:
