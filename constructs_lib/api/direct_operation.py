@@ -81,7 +81,7 @@ class DirectFunction(RuntimeFunction):
             tried again: 503 with ``Retry-After``.
         memory_mib: 128 to 10240, 512 by default.
         architecture: arm64 by default.
-        reserved_concurrency: unreserved by default.
+        reserved_concurrency: at least 1; unreserved by default.
         log_retention: three months by default.
         function_options: ``FunctionOptions`` for this function alone: VPC, layers, runtime version.
         removal_policy: of the log group; retained by default.

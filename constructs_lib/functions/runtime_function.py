@@ -86,7 +86,7 @@ class RuntimeFunction(Construct):
         longest_timeout: for a function of the library: ``FunctionOptions`` may raise ``timeout`` up to this.
         memory_mib: 128 to 10240, 512 by default.
         architecture: arm64 by default.
-        reserved_concurrency: unreserved by default.
+        reserved_concurrency: at least 1; unreserved by default.
         log_retention: three months by default.
         function_options: for this function alone. What is not named here or there has the options of the scope.
         removal_policy: of the log group; retained by default.
@@ -138,6 +138,8 @@ class RuntimeFunction(Construct):
         self.timeout_seconds = _timeout_of(self.node.path, options, timeout, longest_timeout)
         self.memory_mib = memory_mib if memory_mib is not None else options.memory_mib or _DEFAULT_MEMORY_MIB
         require_between("memory_mib", self.memory_mib, at_least=128, at_most=10_240, later=True)
+        if reserved_concurrency is not None:  # with 0 Lambda refuses every call, and each saga fails or is parked
+            require_between("reserved_concurrency", reserved_concurrency, at_least=1, at_most=1_000_000, later=True)
         self.decorator: str | None = None
         self.handled = Handler()
         self.code_folder: Path | None = None
@@ -266,7 +268,7 @@ class StepFunction(RuntimeFunction):
         timeout: 1 s to 900 s, 15 s by default. The saga's task waits longer than this.
         memory_mib: 128 to 10240, 512 by default. More memory is more processor, too.
         architecture: arm64 by default.
-        reserved_concurrency: unreserved by default.
+        reserved_concurrency: at least 1; unreserved by default.
         log_retention: three months by default.
         function_options: ``FunctionOptions`` for this function alone: VPC, layers, runtime version.
         removal_policy: of the log group; retained by default.

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Final
 
+_DOUBLINGS: Final = 30
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
@@ -53,11 +55,13 @@ class Backoff:
     def longest_ms(self) -> int:
         """Longest sum of all delays, in milliseconds."""
         last = 1.0
-        return math.ceil(sum(self.delay_ms(failures, last) for failures in range(1, self.attempts)))
+        grown = _DOUBLINGS + 1  # the delay stays the same from this failure on
+        growing = sum(self.delay_ms(failures, last) for failures in range(1, min(self.attempts, grown)))
+        return math.ceil(growing + max(0, self.attempts - grown) * self.delay_ms(grown, last))
 
     def delay_ms(self, failures: int, random: float) -> float:
         """Delay after the ``failures``-th failure (from 1), for a ``random`` number in [0, 1)."""
-        longest = float(min(self.cap_ms, self.base_ms * 2 ** min(failures - 1, 30)))
+        longest = float(min(self.cap_ms, self.base_ms * 2 ** min(failures - 1, _DOUBLINGS)))
         return longest * (random if self.full else 1 + random / 2)
 
 

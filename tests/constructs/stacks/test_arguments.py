@@ -145,6 +145,10 @@ STEP_FUNCTIONS: dict[str, tuple[Wrong, str]] = {
         lambda stack: _function(stack, memory_mib=64),
         "memory_mib must be 128 to 10240, got 64; choose a number in that range",
     ),
+    "no concurrency": (
+        lambda stack: _function(stack, reserved_concurrency=0),
+        "reserved_concurrency must be 1 to 1000000, got 0; choose a number in that range",
+    ),
     "a blank folder": (
         lambda stack: _function(stack, code=" "),
         "code must be the path of a folder, got ' '; name the folder with your functions",

@@ -49,3 +49,8 @@ def test_the_longest_delays_sum_up() -> None:
     assert Backoff().longest_ms == 2_260
     assert Backoff(attempts=4, base_ms=50, cap_ms=200, full=False).longest_ms == 525
     assert Backoff(attempts=1).longest_ms == 0
+    assert Backoff(attempts=40, base_ms=1, cap_ms=2**40, full=True).longest_ms == 2**30 - 1 + 9 * 2**30
+
+
+def test_the_longest_delays_of_any_number_of_tries_are_known_at_once() -> None:
+    assert Backoff(attempts=10**12, base_ms=1, cap_ms=1).longest_ms == 10**12 - 1
