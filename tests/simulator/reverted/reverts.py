@@ -623,6 +623,18 @@ REVERTS: Final = {
             stack="remade",
         ),
         Revert(
+            name="decision-called-late",
+            defect="A reviewer was told that a decision came too late with which the saga continued",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}approvals/html.py",
+                    "    if receipt is Receipt.UNDELIVERED:\n        return _UNHEARD\n",
+                    "    if receipt is Receipt.UNDELIVERED:\n        return _TOO_LATE\n",
+                )
+            ],
+            stack="reviewed",
+        ),
+        Revert(
             name="event-not-started",
             defect="The redelivery of an event whose start was lost was answered, and started nothing",
             edits=[

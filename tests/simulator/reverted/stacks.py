@@ -41,6 +41,7 @@ from tests.simulator.test_advice import SKIPPING, Skipped
 from tests.simulator.test_expired_keys import comes_back, with_short_replays
 from tests.simulator.test_inline import alongside
 from tests.simulator.test_releases import Renaming
+from tests.simulator.workloads.carts import ReviewedCarts
 
 _DRAWN: Final = 8
 _AGAIN: Final = (1, 0, 1)
@@ -267,6 +268,11 @@ def _expired(seed: int) -> Stack:
     return Stack(folders=[folder], workload=lambda _: EXAMPLES["funds_transfer"].workload())
 
 
+def _reviewed(_: int) -> Stack:
+    """Carts, each of which has to be reviewed."""
+    return Stack(folders=[assembly("cart_fulfilment")], workload=lambda _: ReviewedCarts())
+
+
 def _example(name: str) -> Callable[[int], Stack]:
     return lambda _: Stack(folders=[assembly(name)], workload=lambda _: EXAMPLES[name].workload())
 
@@ -290,6 +296,7 @@ STACKS: Final[dict[str, Callable[[int], Stack]]] = {
     "reconditioned": _deployed_again(drawn_saga, reconditioned),
     "inline-renamed": _deployed_again(drawn_inline, renamed),
     "expired": _expired,
+    "reviewed": _reviewed,
     **{name: _example(name) for name in EXAMPLES},
 }
 """By name, what makes the stack of a seed."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from random import Random
 from typing import Any, Final
-from urllib.parse import urlencode, urlsplit
 
 from constructs_lib.testing import audit_provider
 from constructs_lib.testing.invariants import Invariant, Item
-from constructs_lib.testing.simulator import ConnectionLostError, Intent, Provider, Workload, World
+from constructs_lib.testing.simulator import Intent, Provider, Workload, World
 from constructs_lib.testing.simulator.world import Parking
 from examples.cart_fulfilment.audit import audit_events, audit_shop
 from examples.cart_fulfilment.providers.business import Business
@@ -25,6 +25,7 @@ from saga_runtime.protocol import UNANSWERED_FIELD, LogAttribute, StepStatus
 
 from .parking import audit_parking
 from .providers import SimulatedProvider
+from .reviewers import Reviewers, audit_reviews
 
 URLS: Final = {name: f"https://{name}.example.com" for name in ("payments", "warehouse", "carrier")}
 STEPS: Final = {
@@ -90,7 +91,8 @@ class Carts(Workload):
             )
             for name, business in rules.items()
         }
-        _Reviewer(world, random).begin()
+        self._reviewers = Reviewers(world, random)
+        self._reviewers.begin()
         return {URLS[name]: provider for name, provider in self.by_name.items()}
 
     def intent(self, number: int, random: Random) -> Intent:
@@ -129,9 +131,19 @@ class Carts(Workload):
                 world.table(world.output("OutboxTableName")),
                 [(kind, detail) for source, kind, detail in world.events.put if source == "shop.orders"],
             ),
+            audit_reviews(rows, self._reviewers.shown),
             _investigated(world),
             audit_parking(world, legitimate=_must_wait),
         ]
+
+
+class ReviewedCarts(Carts):
+    """Carts whose cards are good, and that have to be reviewed."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        intent = super().intent(number, random)
+        body = {**intent.body, "card": "card-1", "items": [{"sku": "piano", "quantity": 1}]}
+        return replace(intent, body=body, other_body={**body, "customer": "mallory"})
 
 
 def _must_wait(parking: Parking) -> bool:
@@ -152,49 +164,3 @@ def _investigated(world: World) -> Invariant:
     informed = " ".join(message.body for queue in queues for message in queue.messages)
     violations = tuple(f"{job} was not investigated" for job in UNANSWERED if job not in informed)
     return Invariant(name="unanswered jobs are investigated", checked=len(UNANSWERED), violations=violations)
-
-
-class _Reviewer:
-    """A reviewer who reads the mail, and decides, or does not, or both ways."""
-
-    def __init__(self, world: World, random: Random) -> None:
-        self._world = world
-        self._random = Random(random.getrandbits(64))
-        self._seen: set[str] = set()
-
-    def begin(self) -> None:
-        """Look now and then."""
-        self._world.kernel.after(600 * _SECOND, self._look)
-
-    def _look(self) -> None:
-        queue = self._world.queues.queue(self._world.output("ReviewMailQueueUrl"))
-        for message in list(queue.messages):
-            if message.id not in self._seen:
-                self._seen.add(message.id)
-                link = json.loads(message.body)["link"]
-                for _ in range(self._random.choice((0, 1, 1, 1, 1, 2))):
-                    delay = int(self._random.random() * 8 * 3_600) * _SECOND
-                    self._world.kernel.after(delay, partial(self._begin, link, self._random.random() < 0.7))
-        self.begin()
-
-    def _begin(self, link: str, approves: bool) -> None:
-        self._world.kernel.spawn(self._world.actor("reviewer"), lambda: self._decide(link, approves))
-
-    def _decide(self, link: str, approves: bool) -> None:
-        parts = urlsplit(link)
-        body = urlencode({"decision": "approve" if approves else "reject", "note": "seen"})
-        for _ in range(20):
-            try:
-                response = self._world.gateway.send(
-                    self._world.actor("reviewer"),
-                    "POST",
-                    f"/?{parts.query}",
-                    headers={"content-type": "application/x-www-form-urlencoded"},
-                    body=body,
-                    api=parts.netloc.partition(".")[0],
-                )
-            except ConnectionLostError:
-                response = None
-            if response is not None and response.status < 500 and response.status != 429:
-                return
-            self._world.kernel.sleep(30 * _SECOND)
