@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
@@ -46,6 +47,7 @@ class StackArtifact:
         template_file: The file of its template.
         assets: What has to be uploaded before it is deployed.
         paths: The construct path of every logical id.
+        account, region: Where it is to be deployed; None: wherever the deployment is made.
     """
 
     name: str
@@ -53,6 +55,8 @@ class StackArtifact:
     template_file: Path
     assets: tuple[FileAsset, ...]
     paths: Mapping[str, str]
+    account: str | None = None
+    region: str | None = None
 
 
 def read_assembly(folder: Path, *, account: str, region: str) -> list[StackArtifact]:
@@ -90,6 +94,7 @@ def read_assembly(folder: Path, *, account: str, region: str) -> list[StackArtif
             ]
             template_file = folder / properties["templateFile"]
             template = json.loads(template_file.read_text(encoding="utf-8"))
+            known = re.fullmatch(r"aws://(?:unknown-account|(.+))/(?:unknown-region|(.+))", artifact["environment"])
             stacks.append(
                 StackArtifact(
                     name=properties.get("stackName", name),
@@ -97,6 +102,8 @@ def read_assembly(folder: Path, *, account: str, region: str) -> list[StackArtif
                     template_file=template_file,
                     assets=tuple(assets),
                     paths={**_read_paths(folder, artifact), **_template_paths(template)},
+                    account=known[1] if known is not None else None,
+                    region=known[2] if known is not None else None,
                 )
             )
         elif artifact.get("type") == "cdk:cloud-assembly":

@@ -1,8 +1,8 @@
-"""Finds a deployed resource by the name that a test knows: physical name, logical id or construct path."""
+"""Finds what is deployed by the name that a test knows: a physical name, a logical id, a construct path."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,3 +62,23 @@ def find(resources: Iterable[DeployedResource], wanted: str, *, type: str) -> De
     if not found:
         raise UnknownNameError(f"no {type} goes by {wanted!r}; deployed are: {known or 'none'}")
     raise UnknownNameError(f"{len(found)} of {type} go by {wanted!r}; use the construct path, one of: {known}")
+
+
+def output_of(outputs: Mapping[str, Mapping[str, str]], name: str, stack: str | None) -> str:
+    """Return an output.
+
+    Args:
+        outputs: Those of each stack, by the stack's name.
+        name: Of the output.
+        stack: The stack's name; None: only one has this output.
+
+    Raises:
+        KeyError: If no stack has it, or several have.
+    """
+    found = [one for one, known in outputs.items() if name in known and stack in (None, one)]
+    if len(found) > 1:
+        raise KeyError(f"stack must be one of {found}, of which each has an output {name}, got None")
+    if not found:
+        there = {one: sorted(known) for one, known in outputs.items()}
+        raise KeyError(f"{stack or 'no stack'} has an output {name}; there are {there}")
+    return outputs[found[0]][name]

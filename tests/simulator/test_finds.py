@@ -226,7 +226,10 @@ def test_without_faults_nothing_fails(deployed: Deployed) -> None:
         ({"sagas": 0}, "sagas must be a whole number from 1 on, got 0"),
         ({"sagas": True}, "sagas must be a whole number from 1 on, got True"),
         ({"seed": "1"}, "seed must be an integer, got '1'"),
-        ({"stack": "cdk.out"}, "stack must be a Stack, or the Path of an assembly, got 'cdk.out'; pass a stack"),
+        (
+            {"stack": "cdk.out"},
+            "stack must be a Stack, an App, or the Path of an assembly, got 'cdk.out'; pass",
+        ),
         ({"workload": Transfers}, "workload must be a Workload, got <class .*; derive a class from Workload"),
         ({"workload": Workload()}, "workload must have an intent, got <.*; write intent.number, random. in its class"),
     ],

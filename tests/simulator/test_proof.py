@@ -547,7 +547,7 @@ def test_report_without_a_check_does_not_hold(deployed: Deployed, tmp_path: Path
         ({"seeds": (True,)}, "seeds must be one integer or several"),
         ({"seeds": (1, 1)}, "seeds must be different"),
         ({"workload": Transfers}, "workload must be a Workload, got <class .*; derive a class from Workload"),
-        ({"stack": "cdk.out"}, "stack must be a Stack, or the Path of an assembly, got 'cdk.out'"),
+        ({"stack": "cdk.out"}, "stack must be a Stack, an App, or the Path of an assembly, got 'cdk.out'"),
         ({"report": ""}, "report must be a folder, got ''"),
         ({"report": __file__}, "report must be a folder, got the file .*; name another one"),
     ],

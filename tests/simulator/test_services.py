@@ -357,7 +357,7 @@ def handler(event, context):
 
 def test_provider_signs_with_the_former_secret_until_it_learns_the_new_one() -> None:
     made = blueprint()
-    made.secrets["Secret"] = SECRET
+    made.secrets.append(SECRET)
     with world_of(made, Climate(events={Event.ROTATION: 1.0}, ends=START + 60 * SECOND)) as world:
         former = world.secrets.signing(SECRET)
         world.rotate(SECRET)
@@ -371,7 +371,7 @@ def test_provider_signs_with_the_former_secret_until_it_learns_the_new_one() -> 
 
 def test_provider_that_learns_of_an_earlier_secret_late_signs_with_the_latest() -> None:
     made = blueprint()
-    made.secrets["Secret"] = SECRET
+    made.secrets.append(SECRET)
     with world_of(made) as world:
         world.secrets.rotate(SECRET, "second", lag=60 * SECOND)
         world.kernel.run(until=START + SECOND)
@@ -382,7 +382,7 @@ def test_provider_that_learns_of_an_earlier_secret_late_signs_with_the_latest() 
 
 def test_a_secrets_version_has_the_time_of_its_creation() -> None:
     made = blueprint()
-    made.secrets["Secret"] = SECRET
+    made.secrets.append(SECRET)
     with world_of(made) as world:
         before = world.secrets.call("GetSecretValue", {"SecretId": SECRET}, None)
         world.kernel.run(until=START + 60 * SECOND)

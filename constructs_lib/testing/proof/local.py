@@ -22,6 +22,7 @@ from constructs_lib.testing.faults import RecordedCall
 from constructs_lib.testing.http import HttpResponse
 from constructs_lib.testing.invariants import Invariant, Item, audit_ledger, audit_sagas, read_table, together
 from constructs_lib.testing.local_aws import LocalAws
+from constructs_lib.testing.names import output_of
 from constructs_lib.testing.proof.checks import Case, counted
 from constructs_lib.testing.proof.layer import Cases, require_answered
 from constructs_lib.testing.simulator.checks.effects import audit_failed, failed_in
@@ -108,15 +109,14 @@ class LocalWorld:
         )
 
     @cached_property
-    def outputs(self) -> dict[str, str]:
-        """Outputs of every stack."""
-        return dict(self._outputs)
-
-    @cached_property
-    def _outputs(self) -> list[tuple[str, str]]:
+    def outputs(self) -> dict[str, dict[str, str]]:
+        """Outputs of every stack, by its name."""
         pages = self._aws.client("cloudformation").get_paginator("describe_stacks").paginate()
-        found = [output for page in pages for stack in page["Stacks"] for output in stack.get("Outputs", [])]
-        return [(output["OutputKey"], output["OutputValue"]) for output in found]
+        return {
+            stack["StackName"]: {one["OutputKey"]: one["OutputValue"] for one in stack.get("Outputs", [])}
+            for page in pages
+            for stack in page["Stacks"]
+        }
 
     @cached_property
     def environments(self) -> dict[str, dict[str, str]]:
@@ -132,13 +132,16 @@ class LocalWorld:
     @cached_property
     def parts(self) -> Parts:
         """Tables and machines, by the part that they play."""
-        return parts_in(list(self.environments.values()), self._outputs)
+        outputs = [one for found in self.outputs.values() for one in found.items()]
+        return parts_in(list(self.environments.values()), outputs)
 
-    def output(self, name: str) -> str:
-        """An output of the stack that has it."""
-        if name not in self.outputs:
-            raise KeyError(f"no stack has an output {name}; there are {sorted(self.outputs)}")
-        return self.outputs[name]
+    def output(self, name: str, stack: str | None = None) -> str:
+        """An output of the stack that has it, or of one by its name.
+
+        Raises:
+            KeyError: if no stack has it, or several have and none is named.
+        """
+        return output_of(self.outputs, name, stack)
 
     def table(self, name: str) -> list[Item]:
         """Every item of a table."""

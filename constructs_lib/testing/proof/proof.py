@@ -21,7 +21,7 @@ from constructs_lib.testing.simulator.simulation import deployed, require_stack,
 from constructs_lib.testing.simulator.workload import Workload, require_workload
 
 if TYPE_CHECKING:
-    from aws_cdk import Stack
+    from aws_cdk import Stack, Stage
 
 _LOGGED: Final = "each step is logged once, log and records agree"
 _WHEREVER: Final = "Whichever AWS call of the undisturbed request fails, and at whichever state its execution ends"
@@ -66,7 +66,8 @@ class Proof:
         ```
 
     Args:
-        stack: a CDK stack, or a synthesized assembly, for the simulator; or ``LocalAws`` in which it is deployed.
+        stack: a CDK stack, an app, or a synthesized assembly, for the simulator; or ``LocalAws`` in which it is
+            deployed.
         workload: its clients' intents, and invariants in addition to the promise.
         seeds: what the request is drawn from: another seed may be another way through the saga.
         report: folder for ``proof.html`` and ``proof.json``; None: no report is written.
@@ -80,7 +81,7 @@ class Proof:
 
     def __init__(
         self,
-        stack: Stack | Path | Deployment | LocalAws,
+        stack: Stack | Stage | Path | Deployment | LocalAws,
         workload: Workload,
         *,
         seeds: Sequence[int] = (0,),
@@ -210,7 +211,7 @@ class Proof:
             raise RuntimeError("the proof is not open; use it in a with block")
         return self._layer
 
-    def _layer_of(self, stack: Stack | Path | Deployment | LocalAws) -> Layer:
+    def _layer_of(self, stack: Stack | Stage | Path | Deployment | LocalAws) -> Layer:
         if isinstance(stack, LocalAws):
             return Local(stack, self._workload)
         return Simulated(deployed(stack, self._opened), self._workload)

@@ -20,7 +20,7 @@ from constructs_lib.testing.simulator.simulation import deployed, without_garbag
 from constructs_lib.testing.simulator.workload import Workload, require_workload
 
 if TYPE_CHECKING:
-    from aws_cdk import Stack
+    from aws_cdk import Stack, Stage
 
 _AGAIN: Final = 40
 """Calls in a row: more than every retry of an SDK, a state machine and a function makes."""
@@ -46,7 +46,7 @@ _SWEEP: Final = 20
 
 
 def break_each_call(
-    stack: Stack | Path | Deployment,
+    stack: Stack | Stage | Path | Deployment,
     workload: Workload,
     *,
     seed: int = 0,
@@ -65,7 +65,7 @@ def break_each_call(
     Guaranteed: one fault that is over after one call changes no answer; otherwise that is a finding, too.
 
     Args:
-        stack: a CDK stack, which is synthesized; or a synthesized assembly; or what is deployed already.
+        stack: a CDK stack, an app, a synthesized assembly, or what is deployed already, as ``simulate`` takes it.
         workload: its first intent is the saga.
         seed: what the intent is drawn from.
         after: faults of every run, also of the one that is recorded: a stopped execution, for example, so that a

@@ -14,10 +14,12 @@ from constructs_lib.testing.simulator.simulation import deployed
 from constructs_lib.testing.simulator.workload import Workload
 
 if TYPE_CHECKING:
-    from aws_cdk import Stack
+    from aws_cdk import Stack, Stage
 
 
-def unused_grants(stack: Stack | Path | Deployment, workload: Workload, *, seeds: Sequence[int] = (0,)) -> list[Grant]:
+def unused_grants(
+    stack: Stack | Stage | Path | Deployment, workload: Workload, *, seeds: Sequence[int] = (0,)
+) -> list[Grant]:
     """List what the stack's roles may do, and what no call of its sagas needed, of functions, machines and services.
 
     For each seed, the first intent's saga runs once without a fault, and once with each of its calls broken in each
@@ -28,7 +30,8 @@ def unused_grants(stack: Stack | Path | Deployment, workload: Workload, *, seeds
     resources, and the use of KMS keys, which the simulator does not check.
 
     Args:
-        stack: A CDK stack, a synthesized assembly, or what is deployed already; its earlier runs count, too.
+        stack: A CDK stack, an app, a synthesized assembly, or what is deployed already, as ``simulate`` takes it; its
+            earlier runs count, too.
         workload: Its clients' intents.
         seeds: What the first intents are drawn from; at least one: one for each way that a saga can go.
 

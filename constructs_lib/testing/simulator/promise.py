@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from saga_runtime.protocol import (
     SERVICE_REFUSALS,
     SETTLED,
     CallField,
+    Env,
     ErrorName,
     LogAttribute,
     RecordAttribute,
@@ -90,18 +91,28 @@ def is_direct(record: Item) -> bool:
 
 def results(world: World, fates: Sequence[Fate]) -> list[Result]:
     """Find the result of each intent, also of those whose clients received no response."""
-    records = {item[RecordAttribute.ID]["S"]: item for table in world.parts.requests for item in world.records(table)}
+    of_tables = {
+        table: {item[RecordAttribute.ID]["S"]: item for item in world.records(table)} for table in world.parts.requests
+    }
+    records = {request: item for found in of_tables.values() for request, item in found.items()}
     return [
         result_of(
             fate.intent,
             fate.key,
-            records,
+            ChainMap(of_tables.get(_requests_behind(world, fate.intent), {}), records),
             callers=callers_of(fate.intent.user),
             known=fate.accepted,
             response=fate.settled[-1] if fate.settled else None,
         )
         for fate in fates
     ]
+
+
+def _requests_behind(world: World, intent: Intent) -> str:
+    """Table of the records of an intent that names its stack: another stack may have the same operation."""
+    function = world.gateway.function_of(intent.operation, intent.stack) if intent.stack is not None else None
+    spec = world.rollout.latest.blueprint.functions.get(function or "")
+    return spec.environment.get(Env.REQUEST_TABLE, "") if spec is not None else ""
 
 
 def result_of(
@@ -171,14 +182,15 @@ def _nothing_runs(world: World) -> Invariant:
 
 def _one_saga_per_request(world: World) -> Invariant:
     """Whatever log they are in: two sagas of one request must not both have an effect."""
-    sagas: dict[str, set[str]] = defaultdict(set)
+    sagas: dict[tuple[str, str], set[str]] = defaultdict(set)
+    tables = {operation.log: operation.requests for operation in world.parts.operations}
     for log in world.parts.logs:
         for row in world.table(log):
             saga_id = row[LogAttribute.SAGA_ID]["S"]
             if StepStatus(row[LogAttribute.STATUS]["S"]) in _APPLIED and is_saga_id(saga_id):
-                sagas[request_id_from(saga_id)].add(f"{log}/{saga_id}")
+                sagas[tables[log], request_id_from(saga_id)].add(f"{log}/{saga_id}")
     violations = tuple(
-        f"request {request} took effect as {sorted(found)}" for request, found in sagas.items() if len(found) > 1
+        f"request {request} took effect as {sorted(found)}" for (_, request), found in sagas.items() if len(found) > 1
     )
     return Invariant(name="a request takes effect as one saga", checked=len(sagas), violations=violations)
 

@@ -15,6 +15,7 @@ from constructs_lib.testing.simulator.aws.gateway import path_of
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.checks.findings import Finding
 from constructs_lib.testing.simulator.checks.requests import Requests, requests_of
+from constructs_lib.testing.simulator.deployment.blueprint import ApiSpec
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.engine.kernel import SECOND, OutOfStepsError
 from constructs_lib.testing.simulator.faults.climate import MINUTE, Climate, drawn_climate
@@ -22,6 +23,7 @@ from constructs_lib.testing.simulator.outside.clients import Client, Fate
 from constructs_lib.testing.simulator.outside.operators import UNDONE_LATE, Operator
 from constructs_lib.testing.simulator.promise import audit, results
 from constructs_lib.testing.simulator.workload import (
+    Intent,
     Workload,
     audit_of,
     audit_results_of,
@@ -148,7 +150,7 @@ def simulate_once(
             fates.append(fate)
             drawn = int(random.random() * burst * length)
             Client(world, f"client {number}", fate).begin(drawn if begins is None else begins[number])
-        _require_routes({fate.intent.operation for fate in fates}, (deployment, *releases))
+        _require_routes([fate.intent for fate in fates], (deployment, *releases))
         _release(world, releases, str(seed), length)
         _rotate(world, Random(f"{seed}:rotations"), length)
         operator = Operator(world, workload)
@@ -192,16 +194,30 @@ def simulate_once(
     return result
 
 
-def _require_routes(operations: Collection[str], versions: Sequence[Deployment]) -> None:
-    """Refuse an operation that no API of a version has: its requests would go nowhere, and nothing would be found."""
-    for operation in sorted(operations):
-        if all(path_of(version.blueprint.apis, operation) is None for version in versions):
-            apis = [api for version in versions for api in version.blueprint.apis.values()]
-            there = sorted({f"{route.method} {route.path}" for api in apis for route in api.routes})
-            raise ValueError(
-                f"operation of an Intent must be one of a REST API or an HTTP API of the stack, got {operation!r}; "
-                f"there are {there}"
+def _require_routes(intents: Collection[Intent], versions: Sequence[Deployment]) -> None:
+    """Refuse an operation that no API of a version has: its requests would go nowhere, and nothing would be found.
+
+    Likewise one that APIs of several stacks have, if the intent names none: all requests would be sent to one of them.
+    """
+    of_versions = [version.blueprint.apis.values() for version in versions]
+    for operation, stack in sorted({(intent.operation, intent.stack) for intent in intents}, key=str):
+        having = [{api.stack for api in apis if _has(api, operation, stack)} for apis in of_versions]
+        if not any(having):
+            there = sorted(
+                {f"{route.method} {route.path}" for apis in of_versions for api in apis for route in api.routes}
             )
+            raise ValueError(
+                f"operation of an Intent must be one of a REST API or an HTTP API of {stack or 'the stack'}, "
+                f"got {operation!r}; there are {there}"
+            )
+        if several := next((found for found in having if len(found) > 1), None):
+            raise ValueError(
+                f"stack of an Intent must be one of {sorted(several)}, whose APIs have {operation}, got None"
+            )
+
+
+def _has(api: ApiSpec, operation: str, stack: str | None) -> bool:
+    return path_of({api.id: api}, operation, stack) is not None
 
 
 def _release(world: World, releases: Sequence[Deployment], seed: str, length: int) -> None:

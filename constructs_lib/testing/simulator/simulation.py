@@ -16,7 +16,7 @@ from constructs_lib.testing.simulator.run import simulate_once
 from constructs_lib.testing.simulator.workload import Workload, require_workload
 
 if TYPE_CHECKING:
-    from aws_cdk import Stack
+    from aws_cdk import Stack, Stage
 
 SAGAS_OF_A_RUN: Final = 20
 """Clients of one run: enough to get into each other's way, few enough to read about."""
@@ -26,7 +26,7 @@ _RUNS_UNTIL_COLLECTION: Final = 10
 
 
 def simulate(
-    stack: Stack | Path | Deployment,
+    stack: Stack | Stage | Path | Deployment,
     workload: Workload,
     *,
     sagas: int = 1_000,
@@ -34,7 +34,7 @@ def simulate(
     climate: Climate | None = None,
     stop_at_first: bool = True,
     progress: Callable[[SimulationReport], None] | None = None,
-    releases: Sequence[Stack | Path | Deployment] = (),
+    releases: Sequence[Stack | Stage | Path | Deployment] = (),
 ) -> SimulationReport:
     """Run many sagas of a stack under random faults and schedules, in virtual time, in this process.
 
@@ -42,15 +42,18 @@ def simulate(
     no network. What one seed found, the same seed finds again.
 
     Args:
-        stack: a CDK stack, which is synthesized; or a synthesized assembly (``cdk.out``); or what is deployed already.
+        stack: a CDK stack, which is synthesized with what it depends on; an app, or a stage, for all of its stacks;
+            all stacks of a synthesized assembly (``cdk.out``); or what is deployed already. Whatever account and region
+            they are for, it is the simulated one.
         workload: its clients' intents, and invariants in addition to the promise.
         sagas: how many intents clients have, at least; 1 or more.
         seed: of the first run.
         climate: what goes wrong; drawn for each run from its seed if it is not given.
         stop_at_first: whether to end with the first run that finds something.
         progress: is called after each run.
-        releases: later versions of the stack, deployed over it in turn while sagas run. One in five fails midway, is
-            rolled back, and deployed once more.
+        releases: later versions of the same, deployed over it in turn while sagas run. One in five fails midway, is
+            rolled back, and deployed once more. Several stacks change as one: to deploy one after another, give an app
+            for each.
 
     Returns:
         What was found: ``report.require_kept()`` fails if it is anything, or if no request of an operation
@@ -78,7 +81,7 @@ def simulate(
         return _simulated(deployment, workload, sagas, seed, climate, progress, later, stop_at_first=stop_at_first)
 
 
-def deployed(stack: Stack | Path | Deployment, opened: ExitStack) -> Deployment:
+def deployed(stack: Stack | Stage | Path | Deployment, opened: ExitStack) -> Deployment:
     """Deploy a stack for as long as a context is open; what is deployed already stays so."""
     if isinstance(stack, Deployment):
         return stack
@@ -88,13 +91,15 @@ def deployed(stack: Stack | Path | Deployment, opened: ExitStack) -> Deployment:
 
 
 def require_stack(stack: Any) -> None:
-    """Refuse what is neither a stack, nor an assembly, nor deployed.
+    """Refuse what is neither a stack, nor an app, nor an assembly, nor deployed.
 
     Raises:
         ValueError: naming what was given.
     """
     if not isinstance(stack, Deployment | Path) and not hasattr(stack, "node"):
-        raise ValueError(f"stack must be a Stack, or the Path of an assembly, got {stack!r}; pass a stack of the CDK")
+        raise ValueError(
+            f"stack must be a Stack, an App, or the Path of an assembly, got {stack!r}; pass a stack of the CDK"
+        )
 
 
 def _simulated(

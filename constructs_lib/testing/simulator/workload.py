@@ -26,6 +26,7 @@ class Intent:
         other_body: what the client may send under the same key by mistake; None: it does not.
         key: its idempotency key; made for it if it has none.
         wait: seconds for which the client prefers to wait for the response; 0: it does not send ``Prefer``.
+        stack: name of the stack whose API it is sent to; None: APIs of one stack have the operation.
     """
 
     operation: str
@@ -34,6 +35,7 @@ class Intent:
     other_body: Mapping[str, Any] | None = None
     key: str | None = field(default=None)
     wait: int = 0
+    stack: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be sent.
@@ -41,9 +43,9 @@ class Intent:
         Raises:
             ValueError: naming the argument and its value.
         """
-        for name in ("operation", "user", "key"):
+        for name in ("operation", "user", "key", "stack"):
             value: Any = getattr(self, name)
-            if not (value is None and name == "key") and not (isinstance(value, str) and value.strip()):
+            if not (value is None and name in ("key", "stack")) and not (isinstance(value, str) and value.strip()):
                 raise ValueError(f"{name} of an Intent must be text, got {value!r}")
         for name in ("body", "other_body"):
             value = getattr(self, name)

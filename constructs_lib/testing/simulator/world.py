@@ -19,7 +19,7 @@ from unittest import mock
 import botocore.session
 
 from constructs_lib.testing.invariants import Item
-from constructs_lib.testing.names import find
+from constructs_lib.testing.names import find, output_of
 from constructs_lib.testing.simulator.aws.calls import Calls, DynamoService
 from constructs_lib.testing.simulator.aws.dynamodb import DynamoDB, Index, KeySchema, Table
 from constructs_lib.testing.simulator.aws.dynamodb.tables import Key
@@ -290,7 +290,7 @@ class World:
                 self.queues.add(queue)
         for bucket in blueprint.buckets.values():
             self.buckets.add(bucket)
-        for secret in blueprint.secrets.values():
+        for secret in blueprint.secrets:
             if secret not in self.secrets.versions:
                 self.secrets.put(secret, self._new_secret())
         self.outputs.update(blueprint.outputs)
@@ -335,12 +335,17 @@ class World:
         """Every request record of a table; what others keep in it is left out."""
         return [item for item in self.db.items(table) if RecordAttribute.SAGA_ID in item]
 
-    def output(self, name: str) -> str:
-        """An output of the stack that has it."""
-        for outputs in self.outputs.values():
-            if name in outputs:
-                return outputs[name]
-        raise KeyError(f"no stack has an output {name}; there are {[list(found) for found in self.outputs.values()]}")
+    def output(self, name: str, stack: str | None = None) -> str:
+        """An output of the stack that has it.
+
+        Args:
+            name: of the output.
+            stack: the stack's name; None: only one has this output.
+
+        Raises:
+            KeyError: if no stack has it, or several have.
+        """
+        return output_of(self.outputs, name, stack)
 
     def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Make a call at once, without faults."""

@@ -102,8 +102,8 @@ class Gateway:
     def change(self, apis: Mapping[str, ApiSpec]) -> None:
         """Replace the APIs."""
         self._apis = dict(apis)
-        self._paths: dict[str, str] = {}
-        self._keys: dict[str, str | None] = {}
+        self._paths: dict[tuple[str, str | None], str] = {}
+        self._keys: dict[tuple[str, str | None], str | None] = {}
         routes = [
             (api, route)
             for api in apis.values()
@@ -113,19 +113,35 @@ class Gateway:
         routes.sort(key=lambda one: one[1].path == DEFAULT)
         self._routes = [(api, route, _pattern(route.path)) for api, route in routes]
 
-    def path_of(self, operation: str) -> str:
-        """The path to which requests of an operation are posted."""
-        if operation not in self._paths:
-            self._paths[operation] = path_of(self._apis, operation) or f"/{operation}"
-        return self._paths[operation]
+    def path_of(self, operation: str, stack: str | None = None) -> str:
+        """The path to which requests of an operation are posted, of an API of a stack; None: of any one."""
+        if (operation, stack) not in self._paths:
+            self._paths[operation, stack] = path_of(self._apis, operation, stack) or f"/{operation}"
+        return self._paths[operation, stack]
 
-    def key_of(self, operation: str) -> str | None:
-        """An API key for requests of an operation; None: they need none."""
-        if operation not in self._keys:
-            path = self.path_of(operation)
-            found = (route.checks.keys for _, route, pattern in self._routes if pattern.fullmatch(path))
-            self._keys[operation] = next((min(keys) for keys in found if keys), None)
-        return self._keys[operation]
+    def key_of(self, operation: str, stack: str | None = None) -> str | None:
+        """An API key for requests of an operation, likewise; None: they need none."""
+        if (operation, stack) not in self._keys:
+            path = self.path_of(operation, stack)
+            found = (
+                route.checks.keys
+                for api, route, pattern in self._routes
+                if stack in (None, api.stack) and pattern.fullmatch(path)
+            )
+            self._keys[operation, stack] = next((min(keys) for keys in found if keys), None)
+        return self._keys[operation, stack]
+
+    def function_of(self, operation: str, stack: str | None) -> str | None:
+        """The function that receives the requests of an operation, likewise; None: no API has it."""
+        path = self.path_of(operation, stack)
+        return next(
+            (
+                route.function
+                for api, route, pattern in self._routes
+                if stack in (None, api.stack) and route.method in ("POST", "ANY") and pattern.fullmatch(path)
+            ),
+            None,
+        )
 
     def behind(self, url: str) -> tuple[str, str]:
         """Id of the API that a URL is of, and the path behind its stage."""
@@ -146,6 +162,7 @@ class Gateway:
         body: str = "",
         user: str | None = None,
         api: str | None = None,
+        stack: str | None = None,
     ) -> Response:
         """Send a request as a client, and wait for the response.
 
@@ -157,6 +174,7 @@ class Gateway:
             body: its text.
             user: the signer; None: it is not signed.
             api: id of the API; None: the first one that has the path.
+            stack: name of the stack whose API it is; None: any one.
 
         Raises:
             ConnectionLostError: if no response comes.
@@ -178,7 +196,8 @@ class Gateway:
             (
                 (spec, route, match)
                 for spec, route, pattern in self._routes
-                if (api is None or spec.id == api)
+                if api in (None, spec.id)
+                and stack in (None, spec.stack)
                 and route.method in (method, "ANY")
                 and (match := pattern.fullmatch(parts.path)) is not None
             ),
@@ -278,9 +297,16 @@ class Gateway:
         }
 
 
-def path_of(apis: Mapping[str, ApiSpec], operation: str) -> str | None:
-    """The path to which requests of an operation are posted, at the root or below a resource; None: no API has it."""
-    routes = [route for api in apis.values() for route in api.routes if route.method in ("POST", "ANY")]
+def path_of(apis: Mapping[str, ApiSpec], operation: str, stack: str | None = None) -> str | None:
+    """The path to which requests of an operation are posted, at the root or below a resource; None: no API has it.
+
+    Args:
+        apis: by id.
+        operation: its name.
+        stack: name of the stack whose API it is; None: any one.
+    """
+    found = [api for api in apis.values() if stack in (None, api.stack)]
+    routes = [route for api in found for route in api.routes if route.method in ("POST", "ANY")]
     path = f"/{operation}"
     if any(_pattern(route.path).fullmatch(path) for route in routes):
         return path

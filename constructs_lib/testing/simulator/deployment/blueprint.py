@@ -356,6 +356,7 @@ class ApiSpec:
         routes: its methods, or its routes.
         binary: whether bodies reach functions of a REST API in base64.
         http: whether it is an HTTP API, with payload format 2.0.
+        stack: name of the stack that has it; of an HTTP API of another app, of the one that has its routes.
     """
 
     id: str
@@ -363,6 +364,7 @@ class ApiSpec:
     routes: tuple[RouteSpec, ...]
     binary: bool = False
     http: bool = False
+    stack: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -372,7 +374,7 @@ class Blueprint:
     Attributes:
         published: numbers of the versions that are published, by their state machines' ARNs.
         roles: statements of each role's policies, by the role's name.
-        secrets: ARNs of secrets, by logical id.
+        secrets: ARNs of secrets.
         asynchronous: by function, where it is not the default.
         outputs: of each stack, by the stack's name.
         resources: every resource, for names that people use.
@@ -393,7 +395,7 @@ class Blueprint:
     buses: set[str] = field(default_factory=lambda: {"default"})
     apis: dict[str, ApiSpec] = field(default_factory=dict)
     buckets: dict[str, BucketSpec] = field(default_factory=dict)
-    secrets: dict[str, str] = field(default_factory=dict)
+    secrets: list[str] = field(default_factory=list)
     asynchronous: dict[str, AsyncSpec] = field(default_factory=dict)
     roles: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -47,14 +47,26 @@ class Deployment:
         self.switch = Switch(tuple(bundles.values()))
 
     @classmethod
-    def of_assembly(cls, folder: Path) -> Deployment:
-        """Deploy a synthesized assembly."""
-        return cls(blueprint_of(folder))
+    def of_assembly(cls, folder: Path, stacks: Collection[str] | None = None) -> Deployment:
+        """Deploy stacks of a synthesized assembly, by name; None: all of them."""
+        return cls(blueprint_of(folder, stacks))
 
     @classmethod
     def of_stack(cls, stack: Any) -> Deployment:
-        """Synthesize the app of a CDK stack, and deploy it."""
-        return cls.of_assembly(Path(stack.node.root.synth().directory))
+        """Synthesize and deploy a CDK stack, with what it depends on; or an app, or a stage, with all of its stacks."""
+        assembly = stack.node.root.synth()
+        stage = next(scope for scope in reversed(stack.node.scopes) if hasattr(scope, "synth"))
+        if stage.node.scope is not None:
+            assembly = assembly.get_nested_assembly(stage.artifact_id)
+        if stage is stack:
+            return cls.of_assembly(Path(assembly.directory))
+        needed, left = set[str](), [stack]
+        while left:
+            one = left.pop()
+            if one.stack_name not in needed:
+                needed.add(one.stack_name)
+                left += one.dependencies
+        return cls.of_assembly(Path(assembly.directory), needed)
 
     def renamed(self, names: Mapping[str, str]) -> Deployment:
         """The same deployment with other names of state machines, by name; it is closed with this one."""

@@ -191,7 +191,7 @@ class Resolver:
             case "Fn::Split":
                 return str(self.resolve(argument[1])).split(argument[0])
             case "Fn::ImportValue":
-                return self._exports[str(self.resolve(argument))]
+                return self._imported(str(self.resolve(argument)))
             case "Fn::If":
                 return self.resolve(argument[1] if self._is(argument[0]) else argument[2])
             case "Fn::FindInMap":
@@ -200,6 +200,14 @@ class Resolver:
             case "Fn::GetAZs":
                 return [f"{REGION}{letter}" for letter in "abc"]
         raise NotSimulatedError(f"{name} is not simulated")
+
+    def _imported(self, name: str) -> Any:
+        """The value that a stack, read before this one, exports under a name."""
+        if name not in self._exports:
+            raise NotSimulatedError(
+                f"stack {self._stack} imports {name}, which no stack before it exports; give an app that has both"
+            )
+        return self._exports[name]
 
     def _substituted(self, argument: Any) -> str:
         text, given = argument if isinstance(argument, list) else (argument, {})

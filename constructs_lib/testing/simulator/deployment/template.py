@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -93,18 +93,22 @@ _UNSEEN: Final = (
 """Types, or their beginnings, of resources that do nothing on their own; others are listed as not simulated."""
 
 
-def blueprint_of(assembly: Path) -> Blueprint:
-    """Read a synthesized assembly (``cdk.out``), all of its stacks.
+def blueprint_of(assembly: Path, only: Collection[str] | None = None) -> Blueprint:
+    """Read a synthesized assembly (``cdk.out``): stacks by name, or all of them.
+
+    Whatever account and region they are for, they are deployed in the simulated one.
 
     Raises:
         AssemblyError: if the folder is not an assembly.
-        NotSimulatedError: if a reference or a policy cannot be understood. Of resources that are not simulated, the
+        NotSimulatedError: if two stacks have one name, or are for different accounts or regions, or if a reference or a
+            policy cannot be understood. Of resources that are not simulated, the
             blueprint has the reasons; what needs one is refused when it is needed.
     """
     blueprint = Blueprint()
     exports: dict[str, Any] = {}
     seen = _Seen()
-    for stack in read_assembly(assembly, account=ACCOUNT, region=REGION):
+    stacks = read_assembly(assembly, account=ACCOUNT, region=REGION)
+    for stack in _moved_here([stack for stack in stacks if only is None or stack.name in only]):
         _Reader(blueprint, stack, exports, seen).read()
     blueprint.apis |= {api.id: api for api in seen.http_apis()}
     _check_functions(blueprint)
@@ -113,6 +117,33 @@ def blueprint_of(assembly: Path) -> Blueprint:
     if kinds:
         blueprint.leave_out(f"resources of the types {', '.join(kinds)}")
     return blueprint
+
+
+def _moved_here(stacks: Sequence[StackArtifact]) -> list[StackArtifact]:
+    """The stacks, for the simulated account and region.
+
+    Raises:
+        NotSimulatedError: if two have one name, or are for different accounts or regions.
+    """
+    names = [stack.name for stack in stacks]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise NotSimulatedError(f"stacks must have different names, got {' and '.join(twice)} twice; give one stage")
+    here: dict[str, str] = {}
+    for what, simulated in (("account", ACCOUNT), ("region", REGION)):
+        wanted = sorted({there for stack in stacks if (there := getattr(stack, what)) is not None})
+        if len(wanted) > 1:
+            raise NotSimulatedError(
+                f"stacks must be for one {what}, got {' and '.join(wanted)}; simulate those of each on their own"
+            )
+        here |= dict.fromkeys(wanted, simulated)
+    if not here:
+        return [*stacks]
+    pattern = re.compile("|".join(map(re.escape, here)))
+
+    def moved(template: object) -> Any:
+        return json.loads(pattern.sub(lambda found: here[found[0]], json.dumps(template)))
+
+    return [replace(stack, template=moved(stack.template)) for stack in stacks]
 
 
 @dataclass(slots=True)
@@ -126,6 +157,7 @@ class _Seen:
         routes: of HTTP APIs, by the API's id.
         stages: their names, likewise.
         others: ids of APIs of other kinds.
+        stacks: names of the stacks that have HTTP APIs, or their routes, by the API's id.
     """
 
     topics: set[str] = field(default_factory=set)
@@ -134,6 +166,7 @@ class _Seen:
     routes: dict[str, list[RouteSpec]] = field(default_factory=dict)
     stages: dict[str, list[str]] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
+    stacks: dict[str, str] = field(default_factory=dict)
 
     def http_apis(self) -> Iterator[ApiSpec]:
         """Every HTTP API that has a route, also one that another app has."""
@@ -141,7 +174,7 @@ class _Seen:
             if api not in self.others:
                 stages = self.stages.get(api, [DEFAULT])
                 stage = DEFAULT if DEFAULT in stages else stages[0]
-                yield ApiSpec(id=api, stage=stage, routes=tuple(routes), http=True)
+                yield ApiSpec(id=api, stage=stage, routes=tuple(routes), http=True, stack=self.stacks[api])
 
 
 def _check_functions(blueprint: Blueprint) -> None:
@@ -234,6 +267,8 @@ class _Reader:
                     physical_id=str(self._resolver.reference(logical_id)),
                 )
             )
+            if kind == "AWS::ApiGateway::Method" and "Fn::ImportValue" in resource["Properties"]["RestApiId"]:
+                self._to.leave_out(f"method {logical_id}: its API is another stack's")
             if kind in readers:
                 readers[kind](logical_id, self._resolver.resolve(resource.get("Properties", {})))
             else:
@@ -478,7 +513,7 @@ class _Reader:
         )
 
     def _secret(self, logical_id: str, _given: dict[str, Any]) -> None:
-        self._to.secrets[logical_id] = str(self._resolver.reference(logical_id))
+        self._to.secrets.append(str(self._resolver.reference(logical_id)))
 
     def _role(self, logical_id: str, given: dict[str, Any]) -> None:
         statements = self._to.roles.setdefault(self._name(logical_id), [])
@@ -520,7 +555,11 @@ class _Reader:
                     )
                 )
         self._to.apis[api] = ApiSpec(
-            id=api, stage=stage, binary="*/*" in given.get("BinaryMediaTypes", ()), routes=tuple(routes)
+            id=api,
+            stage=stage,
+            binary="*/*" in given.get("BinaryMediaTypes", ()),
+            routes=tuple(routes),
+            stack=self._stack.name,
         )
 
     def _of_apis(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -536,9 +575,11 @@ class _Reader:
         return list(found)
 
     def _http_api(self, logical_id: str, given: dict[str, Any]) -> None:
+        api = str(self._resolver.reference(logical_id))
+        self._seen.stacks[api] = self._stack.name
         if given.get("ProtocolType") != "HTTP" or "Body" in given:
             self._to.leave_out(f"API {logical_id}: neither a REST API nor an HTTP API whose routes are resources")
-            self._seen.others.add(str(self._resolver.reference(logical_id)))
+            self._seen.others.add(api)
 
     def _http_stage(self, _logical_id: str, given: dict[str, Any]) -> None:
         self._seen.stages.setdefault(str(given["ApiId"]), []).append(str(given["StageName"]))
@@ -552,6 +593,7 @@ class _Reader:
             known = resource["Type"] == "AWS::ApiGatewayV2::Integration"
             if known and self._resolver.reference(integration_id) == target:
                 integration = self._resolver.resolve(resource["Properties"])
+        self._seen.stacks.setdefault(str(given["ApiId"]), self._stack.name)
         self._seen.routes.setdefault(str(given["ApiId"]), []).append(self._route(logical_id, given, integration))
 
     def _route(self, logical_id: str, given: Mapping[str, Any], integration: Mapping[str, Any]) -> RouteSpec:

@@ -140,12 +140,12 @@ class Client:
 
     @property
     def _path(self) -> str:
-        return self._world.gateway.path_of(self._fate.intent.operation)
+        return self._world.gateway.path_of(self._fate.intent.operation, self._fate.intent.stack)
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> Response | None:
         fate = self._fate
         headers = {"content-type": "application/json"}
-        if (api_key := self._world.gateway.key_of(fate.intent.operation)) is not None:
+        if (api_key := self._world.gateway.key_of(fate.intent.operation, fate.intent.stack)) is not None:
             headers[KEY_HEADER] = api_key
         if body is not None:
             headers[IDEMPOTENCY_KEY_HEADER] = fate.key
@@ -159,6 +159,7 @@ class Client:
                 headers=headers,
                 body="" if body is None else json.dumps(body),
                 user=fate.intent.user,
+                stack=fate.intent.stack,
             )
         except ConnectionLostError:
             return None
