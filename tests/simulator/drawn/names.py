@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from constructs_lib.testing.invariants import Item
+from saga_runtime.protocol import RecordAttribute
+
 DIRECT: Final = "direct"
 """The operation without a saga."""
 OPEN: Final = "open"
@@ -19,6 +22,11 @@ PUBLISHED_BY: Final = ("drawn.outbox", "drawn")
 def operation_of(number: int) -> str:
     """The operation of a saga, by its number in the stack."""
     return f"saga{number}"
+
+
+def number_of(record: Item) -> int:
+    """Number of the saga whose operation a record has."""
+    return int(record[RecordAttribute.OPERATION]["S"].removeprefix("saga"))
 
 
 def second_of(number: int) -> str:

@@ -13,8 +13,10 @@ from constructs_lib.testing import ProviderEffect
 from constructs_lib.testing.simulator import Event, Future, ProviderAnswer, ProviderRequest, World
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from saga_runtime.idempotency.identity import provider_key_of
+from saga_runtime.protocol import RecordAttribute
 
 from .habits import Habit, habit_of
+from .names import number_of
 from .texts import told_text
 
 URL: Final = "http://provider.example.com"
@@ -171,7 +173,7 @@ class DrawnProvider:
         """Send heartbeats, for a while after the job's end, too."""
 
         def beat() -> None:
-            self._tell(mode, {"job_id": self._name(key, reference), "outcome": {"heartbeat": True}}, 0)
+            self._tell(mode, reference, {"job_id": self._name(key, reference), "outcome": {"heartbeat": True}}, 0)
             if left > 1:
                 self._beat(mode, key, reference, every, left - 1)
 
@@ -197,7 +199,7 @@ class DrawnProvider:
             if needed and mode == "job" and self._foresees.random() < _REFUSED_ONCE:
                 self._jobs[key] = "forgotten"
                 told = {"job_id": self._name(key, reference), "event_id": self._event(key, 0), "outcome": refused}
-                self._tell(mode, told, _ALWAYS)
+                self._tell(mode, reference, told, _ALWAYS)
                 return
             outcomes = (done, refused) if first_done else (refused, done)
             self._contradict(mode, key, reference, *outcomes, needed=needed)
@@ -215,7 +217,7 @@ class DrawnProvider:
         outcome, again = (refused, _ALWAYS) if is_refused else (done, _ALWAYS if expected else _TOLD_AGAIN)
         for number in range(times):
             told = {"job_id": self._name(key, reference), "event_id": self._event(key, number), "outcome": outcome}
-            self._world.kernel.after(number * weather.long(), partial(self._tell, mode, told, again))
+            self._world.kernel.after(number * weather.long(), partial(self._tell, mode, reference, told, again))
 
     def _contradict(self, mode: str, key: str, reference: str, first: object, later: object, *, needed: bool) -> None:
         """Report one outcome, and much later the other one: a job is refused, and done after all."""
@@ -227,9 +229,9 @@ class DrawnProvider:
         contradict = partial(self._do_after_all, mode, key, reference, event, later)
         if needed and mode == "wait":
             # In the other order the saga is refused, and an operator who has it wait again waits for ever.
-            self._tell(mode, told, again, then=contradict)
+            self._tell(mode, reference, told, again, then=contradict)
             return
-        self._tell(mode, told, again)
+        self._tell(mode, reference, told, again)
         contradict()
 
     def _do_after_all(self, mode: str, key: str, reference: str, event: str, outcome: object) -> None:
@@ -244,8 +246,9 @@ class DrawnProvider:
             other = self._random.choice((event, self._event(key, 1)))
             own = self._habit(key).own_id
             if own is not None:
-                self._tell(mode, {"job_id": own, "event_id": other, "outcome": outcome}, _TOLD_AGAIN)
-            self._tell(mode, {"job_id": reference, "event_id": other, "outcome": outcome}, _ALWAYS, counted=True)
+                self._tell(mode, reference, {"job_id": own, "event_id": other, "outcome": outcome}, _TOLD_AGAIN)
+            told = {"job_id": reference, "event_id": other, "outcome": outcome}
+            self._tell(mode, reference, told, _ALWAYS, counted=True)
 
         self._world.kernel.after(self._world.weather.long(), act_after_all)
 
@@ -257,19 +260,59 @@ class DrawnProvider:
     def _tell(
         self,
         mode: str,
+        reference: str,
         event: Mapping[str, Any],
         times: int,
         *,
         counted: bool = False,
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Invoke the receiver; again, as long as it fails, with less if it was too much; then do what follows."""
-        told = self._world.functions.invoke(self._world.output(f"{mode.title()}ReceiverName"), json.dumps(event))
+        """Send an event to every receiver: each of several stacks has one, and none knows whose job it is.
+
+        Args:
+            mode: of the job, or the wait.
+            reference: its step key.
+            event: what is sent.
+            times: how often it is sent again to the saga's receiver, and not as often to another one.
+            counted: whether it is one of those that were not received yet.
+            then: what follows when it was.
+        """
+        own, others = self._receivers(mode, reference)
+        for other in others:
+            self._say(other, event, min(times, _TOLD_AGAIN))
+        self._say(own, event, times, counted=counted, then=then)
+
+    def _receivers(self, mode: str, reference: str) -> tuple[str, list[str]]:
+        """The receiver in the stack of a job's saga, and those in other stacks."""
+        name = f"{mode.title()}ReceiverName"
+        found = {stack: outputs[name] for stack, outputs in self._world.outputs.items() if name in outputs}
+        home = next(iter(found)) if len(found) == 1 else self._stack_of(reference.partition("#")[0])
+        return found.pop(home), list(found.values())
+
+    def _stack_of(self, saga_id: str) -> str:
+        """The stack that has the saga's log."""
+        (requests,) = self._world.parts.requests
+        records = self._world.records(requests)
+        record = next(one for one in records if one[RecordAttribute.SAGA_ID]["S"] == saga_id)
+        log = f"Log{number_of(record)}"
+        return next(stack for stack, outputs in self._world.outputs.items() if log in outputs)
+
+    def _say(
+        self,
+        receiver: str,
+        event: Mapping[str, Any],
+        times: int,
+        *,
+        counted: bool = False,
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Invoke a receiver; again, as long as it fails, with less if it was too much; then do what follows."""
+        told = self._world.functions.invoke(receiver, json.dumps(event))
 
         def look() -> None:
             if told.value().error is not None and times:
                 said = _shorter(event) if told.value().error == _NO_ROOM else event
-                again = partial(self._tell, mode, said, times - 1, counted=counted, then=then)
+                again = partial(self._say, receiver, said, times - 1, counted=counted, then=then)
                 self._world.kernel.after(600 * SECOND, again)
             elif counted:
                 self.unreported -= 1

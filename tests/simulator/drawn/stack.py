@@ -35,6 +35,7 @@ from constructs_lib import (
     Step,
     StepFunction,
     TimeoutReconciler,
+    TokenTable,
     TransactionApi,
     Versions,
 )
@@ -84,6 +85,9 @@ class DrawnStack(Stack):
         sagas: what was drawn.
         releases: the change of each saga, if this is a later release.
         shift: how a deployment moves their aliases; None: they have none.
+        numbers: the sagas' numbers, in an app of several stacks; the first ones by default.
+        first: the stack whose tables this one shares; None: its own ones, and the direct operations.
+        tokens: whether stacks share the token table, too.
 
     Attributes:
         reconciler: of the first sagas.
@@ -95,16 +99,25 @@ class DrawnStack(Stack):
         sagas: Sequence[DrawnSaga],
         releases: Sequence[DrawnRelease] = (),
         shift: str | None = None,
+        *,
+        numbers: Sequence[int] | None = None,
+        first: DrawnStack | None = None,
+        tokens: bool = False,
     ) -> None:
-        super().__init__(scope, "Drawn")
+        self._numbers = numbers if numbers is not None else range(len(sagas))
+        super().__init__(scope, f"Drawn{self._numbers[0] or ''}")
         self._versions = _versions(shift)
         self._definitions = tempfile.TemporaryDirectory(prefix="cdk-sagas-drawn-")
-        self._effects = dynamodb.TableV2(
-            self, "Effects", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
-        )
-        self._objects = s3.Bucket(self, "Objects")
-        self._bus = events.EventBus(self, "Bus")
-        self._accounts = Accounts(self, self._bus, FUNCTIONS)
+        if first is None:
+            self._effects = dynamodb.TableV2(
+                self, "Effects", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
+            )
+            self._objects = s3.Bucket(self, "Objects")
+            self._bus = events.EventBus(self, "Bus")
+            self._accounts = Accounts(self, self._bus, FUNCTIONS)
+        else:
+            self._effects, self._objects, self._bus = first._effects, first._objects, first._bus
+            self._accounts = first._accounts
         self._hosts = Hosts(self, FUNCTIONS)
         undelivered = sqs.Queue(self, "Undelivered", fifo=True)
         self._notices = sqs.Queue(
@@ -114,7 +127,13 @@ class DrawnStack(Stack):
         self._inline = False
         self._functions: dict[str, StepFunction] = {}
         self._integrations: dict[str, CallbackIntegration] = {}
-        requests = IdempotencyTable(self, "Requests", due_shards=_SHARDS)
+        self._requests: IdempotencyTable = (
+            first._requests if first is not None else IdempotencyTable(self, "Requests", due_shards=_SHARDS)
+        )
+        self._tokens: TokenTable | None = first._tokens if first is not None else None
+        if tokens and first is None:
+            self._tokens = TokenTable(self, "Tokens")
+        requests = self._requests
         changed = {number: release for number, release in enumerate(releases) if release.kind != "same"}
         made = [
             self._saga(str(number), changed[number].saga if _has_id(changed.get(number)) else saga, requests)
@@ -127,13 +146,13 @@ class DrawnStack(Stack):
         }
         every = [*made, *others.values()]
         self.reconciler, *_ = [
-            TimeoutReconciler(self, f"Reconciler{first}", sagas=every[first : first + _RECONCILED])
-            for first in range(0, len(every), _RECONCILED)
+            TimeoutReconciler(self, f"Reconciler{start}", sagas=every[start : start + _RECONCILED])
+            for start in range(0, len(every), _RECONCILED)
         ]
         CfnOutput(self, "OperatorsQueueUrl", value=made[0].operators.queue_url)
         operations: dict[str, Operation | DirectOperation] = {
-            operation_of(n): _operation(others.get(n, saga), changed[n].saga if n in changed else sagas[n])
-            for n, saga in enumerate(made)
+            operation_of(number): _operation(others.get(n, made[n]), changed[n].saga if n in changed else sagas[n])
+            for n, number in enumerate(self._numbers)
         }
         for number, release in changed.items():
             name = operation_of(number)
@@ -148,13 +167,14 @@ class DrawnStack(Stack):
         for number, saga in enumerate(sagas):
             if saga.queued:
                 self._begin_by_messages(number, started[number])
-        for name, policy in ((DIRECT, RefusalPolicy.FINAL), (OPEN, RefusalPolicy.OPEN)):
+        for name, policy in ((DIRECT, RefusalPolicy.FINAL), (OPEN, RefusalPolicy.OPEN)) if first is None else ():
             operations[name] = DirectOperation(
                 fn=self._direct(name), requests=requests, previous=None, refusal_policy=policy
             )
         TransactionApi(self, "Api", operations=operations)
-        CfnOutput(self, "ObjectsName", value=self._objects.bucket_name)
-        CfnOutput(self, "EffectsTableName", value=self._effects.table_name)
+        if first is None:
+            CfnOutput(self, "ObjectsName", value=self._objects.bucket_name)
+            CfnOutput(self, "EffectsTableName", value=self._effects.table_name)
 
     def _saga(self, id: str, saga: DrawnSaga, requests: IdempotencyTable) -> SagaStateMachine:
         self._inline = saga.inline
@@ -169,8 +189,13 @@ class DrawnStack(Stack):
             versions=None if saga.inline else self._versions,
             definition_file=Path(self._definitions.name) / f"{id}.json" if saga.inline else None,
         )
-        CfnOutput(self, f"Log{id}", value=made.log.table.table_name)
+        CfnOutput(self, f"Log{self._in_all(id)}", value=made.log.table.table_name)
         return made
+
+    def _in_all(self, id: str) -> str:
+        """The id of a saga among those of all stacks."""
+        number, second, _ = id.partition("V")
+        return f"{self._numbers[int(number)]}{id.removeprefix(number) if second else ''}"
 
     def _begin_by_messages(self, number: int, saga: SagaStateMachine) -> None:
         """Let messages of a queue begin what clients begin by the API, under the same operation."""
@@ -347,7 +372,8 @@ class DrawnStack(Stack):
     def _at(self, mode: str) -> CallbackIntegration:
         """Integration for callbacks: of jobs at a provider, or of waits without a job."""
         if mode not in self._integrations:
-            integration = CallbackIntegration(self, mode.title(), fn=self._function("external.begin", mode))
+            begin = self._function("external.begin", mode)
+            integration = CallbackIntegration(self, mode.title(), fn=begin, tokens=self._tokens)
             receiver = integration.add_direct_receiver("Answers")
             CfnOutput(self, f"{mode.title()}ReceiverName", value=receiver.function.function_name)
             self._integrations[mode] = integration

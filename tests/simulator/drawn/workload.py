@@ -19,7 +19,7 @@ from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, S
 
 from .books import books_agree, events_were_consumed, open_accounts
 from .messages import KEYS, Messages, shared_key
-from .names import DIRECT, OPEN, operation_of, second_of
+from .names import DIRECT, OPEN, number_of, operation_of, second_of
 from .provider import URL, DrawnProvider
 from .releases import RECONDITIONED, RENAMED, DrawnRelease, moved_to, new_name
 from .sagas import (
@@ -160,7 +160,7 @@ class Drawn(Workload):
 
     def _waits(self, record: Item) -> Iterator[tuple[str, str | None]]:
         """Each wait of a saga that its record foretells: its step, and the item."""
-        number = _number_of(record)
+        number = number_of(record)
         for node in self._sagas[number].nodes:
             items: list[str | None] = [None]
             if isinstance(node, DrawnGroup) and node.kind == "map":
@@ -414,12 +414,7 @@ def _requests(world: World) -> Iterator[tuple[Item, int, Mapping[str, Any]]]:
     for table in world.parts.requests:
         for record in world.records(table):
             if RecordAttribute.INPUT in record and not is_direct(record):
-                yield record, _number_of(record), _body_of(record)
-
-
-def _number_of(record: Item) -> int:
-    """Number of the saga whose operation a record has."""
-    return int(record[RecordAttribute.OPERATION]["S"].removeprefix("saga"))
+                yield record, number_of(record), _body_of(record)
 
 
 def _body_of(record: Item) -> Mapping[str, Any]:

@@ -136,6 +136,15 @@ def _waits_behind(seed: int) -> Stack:
     return _with(lambda saga: f"W{3 + seed % 3}" in needed_waits(saga), seed)
 
 
+def _divided(seed: int) -> Stack:
+    """Such sagas in two stacks, which share tables of requests and of tokens, and whose provider reports to both."""
+    wanted = filter(
+        lambda saga: f"W{3 + seed % 3}" in needed_waits(saga), map(drawn_saga, itertools.count(1_000 * seed))
+    )
+    sagas = list(itertools.islice(wanted, _CHANGED))
+    return Stack(folders=[drawn_assembly(sagas, stacks=2, tokens=True)], workload=lambda _: Drawn(sagas), drawn=sagas)
+
+
 def _between_pivots(seed: int) -> Stack:
     """Sagas that cannot continue without a job of a group between two pivots, which has a compensation."""
     return _with(_needs_jobs_between_pivots, seed)
@@ -284,6 +293,7 @@ STACKS: Final[dict[str, Callable[[int], Stack]]] = {
     "behind-items": _behind_items,
     "jobs-behind": _jobs_behind,
     "waits-behind": _waits_behind,
+    "divided": _divided,
     "between-pivots": _between_pivots,
     "advised": _advised(lambda saga: any(needed_jobs(saga))),
     "advised-job-skipped": _advised(_skips_jobs),
