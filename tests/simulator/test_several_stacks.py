@@ -31,11 +31,16 @@ from constructs_lib.testing.simulator import (
     simulate,
     unused_grants,
 )
+from constructs_lib.testing.simulator.checks.coverage import Coverage
+from constructs_lib.testing.simulator.deployment.blueprint import ApiSpec, RouteSpec
 from constructs_lib.testing.simulator.errors import NotSimulatedError
+from constructs_lib.testing.simulator.faults.climate import CALM
 from constructs_lib.testing.simulator.report import SimulationReport
+from constructs_lib.testing.simulator.run import simulate_once
 from examples.funds_transfer.stack import FundsTransferStack
 
 from .small_stack import FUNCTIONS, Transfers
+from .support import RETURN, blueprint
 
 BRANCHES: Final = ("East", "West")
 
@@ -165,6 +170,22 @@ class _Elsewhere(Branches):
 def test_request_whose_stack_is_not_clear_is_refused(deployment: Deployment, workload: Workload, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         simulate(deployment, workload, sagas=1)
+
+
+def test_route_that_takes_any_path_makes_no_operation_unclear() -> None:
+    made = blueprint(echo=RETURN)
+    of_all = RouteSpec(method="ANY", path="$default", function="echo", authorization="NONE")
+    own = RouteSpec(method="POST", path="/transfers", function="echo", authorization="NONE")
+    made.apis["site"] = ApiSpec(id="site", stage="$default", routes=(of_all,), http=True, stack="Site")
+    made.apis["api"] = ApiSpec(id="api", stage="prod", routes=(own,), stack="Money")
+
+    with Deployment(made) as deployment:
+        simulate_once(deployment, _Plain(), 1, sagas=1, coverage=Coverage(), climate=CALM)
+
+
+class _Plain(Workload):
+    def intent(self, number: int, random: Random) -> Intent:
+        return Intent(operation="transfers", body={})
 
 
 class _Asking(Branches):

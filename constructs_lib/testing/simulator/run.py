@@ -210,7 +210,8 @@ def _require_routes(intents: Collection[Intent], versions: Sequence[Deployment])
                 f"operation of an Intent must be one of a REST API or an HTTP API of {stack or 'the stack'}, "
                 f"got {operation!r}; there are {there}"
             )
-        if several := next((found for found in having if len(found) > 1), None):
+        named = [{api.stack for api in apis if _names(api, operation, stack)} for apis in of_versions]
+        if several := next((found for found in named if len(found) > 1), None):
             raise ValueError(
                 f"stack of an Intent must be one of {sorted(several)}, whose APIs have {operation}, got None"
             )
@@ -218,6 +219,11 @@ def _require_routes(intents: Collection[Intent], versions: Sequence[Deployment])
 
 def _has(api: ApiSpec, operation: str, stack: str | None) -> bool:
     return path_of({api.id: api}, operation, stack) is not None
+
+
+def _names(api: ApiSpec, operation: str, stack: str | None) -> bool:
+    """True if an API has the operation by its name, and not by a route that takes any path."""
+    return stack in (None, api.stack) and any(route.path.endswith(f"/{operation}") for route in api.routes)
 
 
 def _release(world: World, releases: Sequence[Deployment], seed: str, length: int) -> None:
