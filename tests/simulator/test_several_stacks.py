@@ -46,7 +46,7 @@ BRANCHES: Final = ("East", "West")
 
 
 def add_branch(
-    scope: Any, name: str, ledger: LedgerTable, requests: IdempotencyTable, *, may_post: bool = True
+    scope: Any, name: str, operation: str, ledger: LedgerTable, requests: IdempotencyTable, *, may_post: bool = True
 ) -> Stack:
     """Add a stack with a saga, its API and a secret, whose ids are those of every branch."""
     stack = Stack(scope, name)
@@ -57,22 +57,36 @@ def add_branch(
         ledger.grant_post(move)
     saga = SagaStateMachine(stack, "Transfer", requests=requests, steps=[Step.atomic("Transfer", fn=move)])
     TimeoutReconciler(stack, "Reconciler", sagas=[saga])
-    TransactionApi(stack, "Api", operations={"transfers": saga}, cloud_watch_role=False)
+    TransactionApi(stack, "Api", operations={operation: saga}, cloud_watch_role=False)
     CfnOutput(stack, "SecretArn", value=secretsmanager.Secret(stack, "Secret").secret_arn)
     return stack
 
 
-def branches(scope: Any, *, apart: bool = False, may_post: bool = True) -> list[Stack]:
-    """Add two branches that share a ledger and, if they are not apart, a request table."""
+def branches(scope: Any, *, apart: bool = True, may_post: bool = True) -> list[Stack]:
+    """Add two branches that share a ledger and, if they are not apart, a request table: then operations differ."""
     data = Stack(scope, "Data")
     ledger, shared = LedgerTable(data, "Ledger"), IdempotencyTable(data, "Requests")
     CfnOutput(data, "LedgerTableName", value=ledger.table.table_name)
     tables = {name: IdempotencyTable(data, f"{name}Requests") if apart else shared for name in BRANCHES}
-    return [data, *(add_branch(scope, name, ledger, tables[name], may_post=may_post) for name in BRANCHES)]
+    return [
+        data,
+        *(
+            add_branch(scope, name, operation_of(name, apart=apart), ledger, tables[name], may_post=may_post)
+            for name in BRANCHES
+        ),
+    ]
+
+
+def operation_of(branch: str, *, apart: bool) -> str:
+    """Name of a branch's operation."""
+    return "transfers" if apart else f"transfers-{branch.lower()}"
 
 
 class Branches(Transfers):
     """Transfers at both branches; clients use some keys at both."""
+
+    def __init__(self, *, apart: bool = True) -> None:
+        self._apart = apart
 
     def prepare(self, world: World, random: Random) -> None:
         super().prepare(world, random)
@@ -82,7 +96,8 @@ class Branches(Transfers):
     def intent(self, number: int, random: Random) -> Intent:
         key = random.choice((None, "shared-1", "shared-2"))
         body = {"from": "alice", "to": "bob", "amount": random.choice((1, 50, 5_000)), "currency": "EUR"}
-        return Intent(operation="transfers", body=body, stack=random.choice(BRANCHES), key=key)
+        branch = random.choice(BRANCHES)
+        return Intent(operation=operation_of(branch, apart=self._apart), body=body, stack=branch, key=key)
 
     def audit(self, world: World) -> Iterable[Invariant]:
         entries = [item for item in world.table(world.output("LedgerTableName")) if item["kind"]["S"] == "entry"]
@@ -102,7 +117,7 @@ def test_branches_keep_their_promise(apart: bool) -> None:
     app = App()
     branches(app, apart=apart)
 
-    report = simulate(app, Branches(), sagas=100)
+    report = simulate(app, Branches(apart=apart), sagas=100)
 
     report.require_kept()
     assert set(report.statuses) == {"COMPLETED", "FAILED"}
@@ -243,6 +258,7 @@ class _Denied(Branches):
     """Transfers; notes machines whose step was not allowed to do something."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.machines: set[str] = set()
 
     def audit(self, world: World) -> Iterable[Invariant]:
