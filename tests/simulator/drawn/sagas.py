@@ -271,7 +271,7 @@ def on_the_way(saga: DrawnSaga, body: Mapping[str, object]) -> Iterator[str]:
 
 
 def _holds(when: str | None, body: Mapping[str, object]) -> bool:
-    a, b = body["a"] is True, body["b"] is True
+    a, b = body.get("a") is True, body.get("b") is True
     known = {
         "$request.a": a,
         "$not($request.a)": not a,

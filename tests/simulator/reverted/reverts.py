@@ -624,7 +624,7 @@ REVERTS: Final = {
         ),
         Revert(
             name="decision-called-late",
-            defect="A reviewer was told that a decision came too late with which the saga continued",
+            defect="A reviewer was shown that a decision came too late with which the saga continued",
             edits=[
                 Edit(
                     f"{_RUNTIME}approvals/html.py",

@@ -278,7 +278,7 @@ def _expired(seed: int) -> Stack:
 
 
 def _reviewed(_: int) -> Stack:
-    """Carts, each of which has to be reviewed."""
+    """Reviewed carts only."""
     return Stack(folders=[assembly("cart_fulfilment")], workload=lambda _: ReviewedCarts())
 
 

@@ -30,7 +30,7 @@ _FOLLOWS: Final[dict[re.Pattern[str], frozenset[StepStatus | None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the page showed a reviewer who had decided.
+    """Status that the page showed a reviewer who had decided.
 
     Attributes:
         saga_id: of the cart.
