@@ -206,7 +206,7 @@ class _Served:
 
 def _reservation(config: Settings, keyed: KeyedRequest) -> Reservation:
     saga, now_ms = config.saga, clock.now_ms()
-    saga_id = saga_id_of(keyed.request_id, now_ms)
+    saga_id = saga_id_of(keyed.request_id, now_ms, config.common.request_table)
     return Reservation(
         request_id=keyed.request_id,
         saga_id=saga_id,

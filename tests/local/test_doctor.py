@@ -105,7 +105,7 @@ class Ward:
         """A transfer that was reserved an hour ago, and never started."""
         sample = self.record(like)
         request_id, reserved_at = request_id_of(sample.scope, key), sample.created_at - HOUR_MS
-        saga_id = saga_id_of(request_id, reserved_at)
+        saga_id = saga_id_of(request_id, reserved_at, "requests")
         reservation = Reservation(
             request_id=request_id,
             saga_id=saga_id,

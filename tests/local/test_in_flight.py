@@ -108,7 +108,7 @@ def test_a_reconciler_in_another_stack_has_its_permissions(apart: tuple[LocalAws
     aws, outputs = apart
     long_ago = int(aws.now().timestamp() * 1_000) - 3_600_000
     request_id = request_id_of("0" * 64, "orphan")
-    saga_id = saga_id_of(request_id, long_ago)
+    saga_id = saga_id_of(request_id, long_ago, "requests")
     reservation = Reservation(
         request_id=request_id,
         saga_id=saga_id,

@@ -104,7 +104,7 @@ class TestTheSettleCondition:
 
 def test_saga_ids_of_two_reservations_differ() -> None:
     """The scenarios above need two sagas of one request: a reservation a millisecond later is another saga."""
-    assert saga_id_of("a" * 26, 1) != saga_id_of("a" * 26, 2)
+    assert saga_id_of("a" * 26, 1, "requests") != saga_id_of("a" * 26, 2, "requests")
 
 
 def _executions(system: TransferSystem) -> list[ExecutionListItemTypeDef]:

@@ -147,7 +147,7 @@ def test_a_cancelled_saga_is_not_started_and_a_start_that_comes_late_is_fenced(s
     like, order = record_of(system, "started"), "not-started"
     began = json.loads(like.input)
     request_id, now_ms = request_id_of(like.scope, order), int(system.aws.now().timestamp() * 1_000)
-    saga_id = saga_id_of(request_id, now_ms)
+    saga_id = saga_id_of(request_id, now_ms, "requests")
     reservation = Reservation(
         request_id=request_id,
         saga_id=saga_id,

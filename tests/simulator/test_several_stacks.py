@@ -125,6 +125,27 @@ def test_branches_keep_their_promise(apart: bool) -> None:
     assert report.faults > report.sagas
 
 
+class _Everywhere(Branches):
+    """One key at both branches."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        body = {"from": "alice", "to": "bob", "amount": 1, "currency": "EUR"}
+        return Intent(operation="transfers", body=body, stack=BRANCHES[number % 2], key=f"order-{number // 2}")
+
+    def audit(self, world: World) -> Iterable[Invariant]:
+        sagas = [record["saga_id"]["S"] for table in world.parts.requests for record in world.records(table)]
+        moments = {saga.partition("-")[2][:-4] for saga in sagas}
+        yield Invariant(name="two sagas begin in one millisecond", checked=len(sagas) - len(moments))
+
+
+def test_requests_at_both_branches_under_one_key_at_one_moment_are_two_sagas(deployment: Deployment) -> None:
+    run = simulate_once(deployment, _Everywhere(), 0, sagas=20, coverage=Coverage(), climate=CALM, begins=[0] * 20)
+
+    assert run.findings == []
+    assert run.checked["two sagas begin in one millisecond"] > 0
+    assert set(run.answers) == {200}
+
+
 def test_a_stack_is_simulated_with_what_it_depends_on_and_nothing_else() -> None:
     app = App()
     _, _, west = branches(app)

@@ -188,7 +188,7 @@ class _Served:
     def serve(self, keyed: KeyedRequest) -> HttpAnswer:
         """Plan and commit; a record that exists answers."""
         call = DirectCall(
-            key=saga_id_of(keyed.request_id, self._now_ms),
+            key=self._saga_id(keyed),
             idempotency_key=keyed.idempotency_key,
             request=keyed.body.value,
             now_ms=self._now_ms,
@@ -264,10 +264,13 @@ class _Served:
             return stored(status, body, {})  # no record, to which an address could lead
         return self._first(status, body, saga_id)
 
+    def _saga_id(self, keyed: KeyedRequest) -> str:
+        return saga_id_of(keyed.request_id, self._now_ms, self._config.common.request_table)
+
     def _put(self, keyed: KeyedRequest, status: RecordStatus, http_status: int, body: str) -> dict[str, Any]:
         record = DirectRecord(
             request_id=keyed.request_id,
-            saga_id=saga_id_of(keyed.request_id, self._now_ms),
+            saga_id=self._saga_id(keyed),
             scope=keyed.scope,
             operation=self._config.common.operation,
             fingerprint=keyed.fingerprint,

@@ -32,8 +32,8 @@ _STEP_NAME: Final = re.compile(STEP_NAME_PATTERN)
 _ITEM_KEY: Final = re.compile(ITEM_KEY_PATTERN)
 _PROVIDER_NAMESPACE: Final = uuid.UUID("6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42")
 _BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-_REQUEST_ID_BYTES: Final = 17
-"""Enough for 26 characters of five bits; encoding more would only be cut off again."""
+_TABLE_LENGTH: Final = 4
+"""With 9 characters of milliseconds, until the year 5188, the longest saga id has ``MAX_SAGA_ID`` characters."""
 _MAX_EXPONENT: Final = 300
 """Of a number in scientific notation, integers included. Whatever is beyond has no fingerprint."""
 _TOO_LARGE_INTEGER: Final = 10 ** (_MAX_EXPONENT + 1)
@@ -67,17 +67,25 @@ def request_id_of(scope: str, idempotency_key: str) -> str:
     """
     if not scope.strip() or not idempotency_key.strip():
         raise ValueError("a request id needs a scope and an idempotency key that are not blank")
-    raw = hashlib.sha256(_length_prefixed(scope, idempotency_key)).digest()
-    return base64.b32encode(raw[:_REQUEST_ID_BYTES]).decode("ascii").lower()[:REQUEST_ID_LENGTH]
+    return _base32_digest(REQUEST_ID_LENGTH, scope, idempotency_key)
 
 
-def saga_id_of(request_id: str, reserved_at_ms: int) -> str:
-    """Name of one run for one request, at most 40 characters; it is the name of the first execution, too."""
+def saga_id_of(request_id: str, reserved_at_ms: int, table: str) -> str:
+    """Name of one run for one request, at most 40 characters; it is the name of the first execution, too.
+
+    Args:
+        request_id: of the request.
+        reserved_at_ms: time of the reservation.
+        table: name of the request table. One caller may send one key to operations of one name in two stacks, as an
+            event that both receive: at the same moment, too, these are two sagas, with two keys at a provider.
+    """
     if len(request_id) != REQUEST_ID_LENGTH:
         raise ValueError(f"a request id has {REQUEST_ID_LENGTH} characters, got {len(request_id)}: {request_id!r}")
     if reserved_at_ms <= 0:
         raise ValueError(f"the time of a reservation must be positive, got {reserved_at_ms}")
-    return f"{request_id}-{_base36(reserved_at_ms)}"
+    if not table.strip():
+        raise ValueError("a saga id needs the name of a request table that is not blank")
+    return f"{request_id}-{_base36(reserved_at_ms)}{_base32_digest(_TABLE_LENGTH, table)}"
 
 
 def request_id_from(saga_id: str) -> str:
@@ -316,6 +324,11 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256(_length_prefixed(*parts)).hexdigest()
+
+
+def _base32_digest(length: int, *parts: str) -> str:
+    """Beginning of a digest in lower case letters and digits, 5 bits each."""
+    return base64.b32encode(hashlib.sha256(_length_prefixed(*parts)).digest()).decode("ascii").lower()[:length]
 
 
 def _length_prefixed(*parts: str) -> bytes:

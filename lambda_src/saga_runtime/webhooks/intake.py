@@ -431,11 +431,8 @@ class _Keyed:
     request_id: str
     fingerprint: str
     now_ms: int
-
-    @property
-    def saga_id(self) -> str:
-        """Id of the operation, or of the saga, that this invocation would begin."""
-        return saga_id_of(self.request_id, self.now_ms)
+    saga_id: str
+    """Id of the operation, or of the saga, that this invocation would begin."""
 
 
 def _begin_of(read: ReadEvent, event: Any) -> Begin | tuple[Begun, str]:
@@ -465,14 +462,16 @@ def _keyed(config: Settings, begin: Begin) -> _Keyed:
         raise Invalid(str(error)) from None
     if has_reserved_member(text):
         raise Invalid(f"request must not have a member {REFERENCE_FIELD}; rename it")
-    scope = scope_of(config.operation, (CALLER, config.operation))
+    scope, now_ms = scope_of(config.operation, (CALLER, config.operation)), clock.now_ms()
+    request_id = request_id_of(scope, begin.key)
     return _Keyed(
         begin=begin,
         text=text,
         scope=scope,
-        request_id=request_id_of(scope, begin.key),
+        request_id=request_id,
         fingerprint=fingerprint_of(config.operation, text),
-        now_ms=clock.now_ms(),
+        now_ms=now_ms,
+        saga_id=saga_id_of(request_id, now_ms, config.request_table),
     )
 
 

@@ -35,7 +35,7 @@ STEPS: Final = {
 }
 COUPONS: Final = ("SPRING", "SUMMER", "AUTUMN")
 UNANSWERED: Final = tuple(
-    f"{saga_id_of(f'{number:026d}', 1)}#{step}" for number, step in enumerate(("Pick", "AuthorizePayment"))
+    f"{saga_id_of(f'{number:026d}', 1, 'requests')}#{step}" for number, step in enumerate(("Pick", "AuthorizePayment"))
 )
 """Jobs of carts of another day, which no provider reported."""
 STOCK: Final = {"book": 3, "lamp": 100, "piano": 100, EMPTY: 100, UNLISTED: 100}

@@ -85,7 +85,7 @@ def _random_transfers(thread: int) -> list[tuple[str, dict[str, Any]]]:
     planned = []
     for number in range(TRANSFERS_PER_THREAD):
         source, target = rng.sample(ACCOUNTS, 2)
-        saga_id = saga_id_of(request_id_of(SCOPE, f"{thread}-{number}"), NOW_MS)
+        saga_id = saga_id_of(request_id_of(SCOPE, f"{thread}-{number}"), NOW_MS, "requests")
         body = {"from": source, "to": target, "amount": rng.randint(1, 80), "currency": "EUR"}
         planned.append((saga_id, body))
     return planned

@@ -85,7 +85,7 @@ def test_step_that_was_applied_replays_whatever_its_function_raises_by_now(world
 
     assert atomic_step(fails)(step_event(), Context(remaining_ms=5_000))["output"] == first
     with pytest.raises(type(error)):
-        atomic_step(fails)(step_event(saga_id=saga_id_of("b" * 26, NOW_MS)), Context(remaining_ms=5_000))
+        atomic_step(fails)(step_event(saga_id=saga_id_of("b" * 26, NOW_MS, "requests")), Context(remaining_ms=5_000))
     undo()
     with pytest.raises(SagaFenced):
         atomic_step(fails)(step_event(), Context(remaining_ms=5_000))

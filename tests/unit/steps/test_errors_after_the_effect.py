@@ -153,7 +153,7 @@ RAISES: dict[str, Callable[[Any], object]] = {
     # Names.
     "scope_of": lambda _: identity.scope_of("", ("iam", "1")),
     "request_id_of": lambda _: identity.request_id_of("", ""),
-    "saga_id_of": lambda _: identity.saga_id_of("", 1),
+    "saga_id_of": lambda _: identity.saga_id_of("", 1, "requests"),
     "request_id_from": lambda _: identity.request_id_from(""),
     "row_name_of": lambda _: identity.row_name_of(""),
     "step_key_of": lambda _: identity.step_key_of("", ""),

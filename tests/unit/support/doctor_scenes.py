@@ -320,7 +320,7 @@ def forgotten(stack: CheckedStack) -> None:
 
 
 def outcome_of_an_unknown_saga(stack: CheckedStack) -> None:
-    other = saga_id_of(reservation_of(key="other").request_id, NOW_MS)
+    other = saga_id_of(reservation_of(key="other").request_id, NOW_MS, "requests")
     stack.job_saga.reports("event-1", job_id=step_key_of(other, STEP))
     stack.pass_time(15 * 60_000)
     due_now(stack)

@@ -89,7 +89,7 @@ def _names() -> dict[str, Any]:
         "scope, jwt": scope_of(OPERATION, ("jwt", "https://issuer.example", "subject-1")),
         "scope, authorizer context": scope_of(OPERATION, ("context", "tenant", "acme")),
         "request id": request_id_of(SCOPE, "key-1"),
-        "saga id": saga_id_of(REQUEST_ID, NOW_MS),
+        "saga id": saga_id_of(REQUEST_ID, NOW_MS, "requests"),
         "step key": step_key,
         "step key of the compensation": step_key_of(SAGA_ID, "Transfer", undo=True),
         "step key of an item": step_key_of(SAGA_ID, "Charge", item_key="sku-1"),

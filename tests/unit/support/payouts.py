@@ -21,7 +21,7 @@ from tests.unit.support.world import Context, World
 AGENT: Final = "procurement"
 CAP: Final = 1_000
 FACTS: Final = {"day": "2023-11-14", "agent_spent_today": "0", "agent_cap": str(CAP), "payee_state": "OPEN"}
-OTHER_SAGA: Final = saga_id_of(REQUEST_ID, NOW_MS + 1)
+OTHER_SAGA: Final = saga_id_of(REQUEST_ID, NOW_MS + 1, "requests")
 
 
 def intent(**changes: Any) -> Intent:

@@ -26,7 +26,7 @@ RECOVERY_MACHINE_ARN = f"{MACHINE_ARN}Recovery"
 ALICE = ("iam", ACCOUNT, "AIDAALICE")
 SCOPE = scope_of(OPERATION, ALICE)
 REQUEST_ID = request_id_of(SCOPE, "key-1")
-SAGA_ID = saga_id_of(REQUEST_ID, NOW_MS)
+SAGA_ID = saga_id_of(REQUEST_ID, NOW_MS, "requests")
 BODY = {"from": "alice", "to": "bob", "amount": 200, "currency": "EUR"}
 
 GATEKEEPER_ENV: dict[str, str] = {
@@ -52,7 +52,7 @@ def reservation_of(
 ) -> Reservation:
     """The reservation that a gatekeeper makes of a request."""
     request_id = request_id_of(SCOPE, key)
-    saga_id = saga_id_of(request_id, now_ms)
+    saga_id = saga_id_of(request_id, now_ms, "requests")
     canonical = canonical_json(parse_json(body))
     return Reservation(
         request_id=request_id,

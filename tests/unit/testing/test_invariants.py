@@ -22,8 +22,8 @@ from saga_runtime.idempotency.identity import saga_id_of, step_key_of
 from saga_runtime.protocol import LedgerAttribute, LogAttribute, RecordAttribute, RecordStatus, Side, StepStatus
 
 REQUEST: Final = "a" * 26
-SAGA: Final = saga_id_of(REQUEST, 1)
-LATER: Final = saga_id_of(REQUEST, 2)
+SAGA: Final = saga_id_of(REQUEST, 1, "requests")
+LATER: Final = saga_id_of(REQUEST, 2, "requests")
 STEPS: Final = ("Transfer", "Debit")
 
 Items = list[dict[str, Any]]

@@ -11,8 +11,8 @@ from saga_runtime.idempotency.identity import provider_key_of, saga_id_of, step_
 from saga_runtime.protocol import LogAttribute, StepStatus
 
 REQUEST: Final = "a" * 26
-SAGA: Final = saga_id_of(REQUEST, 1)
-LATER: Final = saga_id_of(REQUEST, 2)
+SAGA: Final = saga_id_of(REQUEST, 1, "requests")
+LATER: Final = saga_id_of(REQUEST, 2, "requests")
 
 Rows = list[dict[str, Any]]
 Effects = list[ProviderEffect]
