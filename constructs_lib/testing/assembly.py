@@ -94,7 +94,9 @@ def read_assembly(folder: Path, *, account: str, region: str) -> list[StackArtif
             ]
             template_file = folder / properties["templateFile"]
             template = json.loads(template_file.read_text(encoding="utf-8"))
-            known = re.fullmatch(r"aws://(?:unknown-account|(.+))/(?:unknown-region|(.+))", artifact.get("environment", ""))
+            known = re.fullmatch(
+                r"aws://(?:unknown-account|(.+))/(?:unknown-region|(.+))", artifact.get("environment", "")
+            )
             stacks.append(
                 StackArtifact(
                     name=properties.get("stackName", name),
