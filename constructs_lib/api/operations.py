@@ -229,7 +229,8 @@ class OperationsApi(Construct):
                 operation.saga.begin_by_requests(partial(self._methods_of, name), money=operation.money)
 
     def _require_one_beginning(self, name: str, operation: Operation | DirectOperation) -> None:
-        saga = operation.saga if isinstance(operation, Operation) else None
+        # What replaces a saga continues to answer its keys.
+        saga = operation.saga if isinstance(operation, Operation) else operation.previous
         require_one_beginning(
             f"operation {name} of {self.node.path}",
             table=operation.requests if isinstance(operation, DirectOperation) else operation.saga.requests,

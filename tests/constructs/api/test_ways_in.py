@@ -15,6 +15,8 @@ from aws_cdk.assertions import Annotations, Match
 from cdk_nag import AwsSolutionsChecks
 
 from constructs_lib import (
+    DirectFunction,
+    DirectOperation,
     HttpTransactionApi,
     IdempotencyTable,
     Operation,
@@ -24,7 +26,7 @@ from constructs_lib import (
 )
 from saga_runtime.protocol import Env
 from tests.constructs.support.cloud import Cloud
-from tests.constructs.support.sagas import saga
+from tests.constructs.support.sagas import FUNCTIONS, saga
 
 METHOD = "AWS::ApiGateway::Method"
 ROUTE = "AWS::ApiGatewayV2::Route"
@@ -240,6 +242,15 @@ def test_an_operation_of_two_apis_that_share_keys_begins_one_thing(stack: Stack)
         ValueError, match=r"^operation moves of Test/Http must begin Test/Saga, as that of another API "
     ):
         HttpTransactionApi(stack, "Http", api=apigatewayv2.HttpApi(stack, "Gateway"), operations={"moves": second})
+
+
+def test_a_saga_and_the_direct_operation_that_replaces_it_may_share_keys(stack: Stack) -> None:
+    before = saga(stack)
+    fn = DirectFunction(stack, "Direct", code=FUNCTIONS, handler="direct.handler")
+    TransactionApi(stack, "Rest", operations={"moves": before})
+
+    replaced = DirectOperation(fn=fn, requests=before.requests, previous=before)
+    HttpTransactionApi(stack, "Http", api=apigatewayv2.HttpApi(stack, "Gateway"), operations={"moves": replaced})
 
 
 def test_operations_of_one_name_whose_callers_or_tables_differ_share_no_keys(stack: Stack) -> None:

@@ -509,7 +509,7 @@ def _api(shop: Shop, schema: Any, *steps: Step | StepGroup) -> TransactionApi:
     return TransactionApi(
         shop.stack,
         f"Api{shop.made}",
-        operations={"transfers": Operation(saga=saga, schema=schema)},
+        operations={f"transfers{shop.made}": Operation(saga=saga, schema=schema)},
         cloud_watch_role=False,
     )
 
@@ -534,8 +534,8 @@ def test_a_member_that_a_closed_schema_does_not_have_is_refused(shop: Shop, when
         _api(shop, schema, shop.atomic("Check", when=when))
 
     assert str(raised.value) == (
-        f"when of step Check must read members that the schema of operation transfers has, got $request.{member} in "
-        f"{when!r}; correct it, or add the member to the schema"
+        f"when of step Check must read members that the schema of operation transfers{shop.made} has, got "
+        f"$request.{member} in {when!r}; correct it, or add the member to the schema"
     )
 
 
