@@ -13,7 +13,7 @@ from typing import Final
 from constructs_lib.saga.description.description import FunctionDescription, StepDescription
 from constructs_lib.saga.description.kind import Mutation, plain_kind
 
-RECORD_BYTES: Final = 850
+RECORD_BYTES: Final = 860
 DIRECT_RECORD_BYTES: Final = 420
 """A request record without the request: ids, fingerprint, ARNs, times."""
 ANSWER_BYTES: Final = 200
