@@ -417,7 +417,7 @@ class Paying(Workload):
 
     def audit(self, world: World) -> Iterable[Invariant]:
         self.executions = [
-            (one.machine.name.endswith("Again"), one.name.partition("-")[2][9:], one.status, one.error)
+            (one.machine.name.endswith("Again"), one.name.partition("-")[2].partition("-")[2], one.status, one.error)
             for one in world.machines.executions.values()
         ]
         self.effects = {item["id"]["S"]: int(item["n"]["N"]) for item in world.table(world.output("CounterTableName"))}
