@@ -32,5 +32,6 @@ def require_one_beginning(
     if before != begins:
         raise ValueError(
             f"{name} must begin {before}, as that of {other} with {operation!r} in {table.node.path} does, "
-            f"got {begins}; choose another operation: of two with one key only one would begin what it is for"
+            f"got {begins}; let both begin the same, or give a new one another operation: of two with one key only one "
+            "would begin what it is for"
         )

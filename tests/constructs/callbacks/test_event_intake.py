@@ -195,10 +195,10 @@ class TestWhatEndsTheSynth:
             intake(number, operation, of)
         with pytest.raises(
             ValueError,
-            match=r"^operation of EventIntake Intake3 must begin \w+/Saga, as .* got \w+/Other; choose another",
+            match=r"^operation of EventIntake Intake3 must begin \w+/Saga, as .* got \w+/Other; let both begin",
         ):
             intake(3, "orders", second)
-        with pytest.raises(ValueError, match=r"must begin \w+/Saga, as .* does, got a direct operation; choose"):
+        with pytest.raises(ValueError, match=r"must begin \w+/Saga, as .* does, got a direct operation; let both"):
             _intake(stack, operation="orders", requests=first.requests)
 
     def test_one_function_for_two(self, stack: Stack) -> None:

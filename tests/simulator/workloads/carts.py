@@ -131,7 +131,7 @@ class Carts(Workload):
                 world.table(world.output("OutboxTableName")),
                 [(kind, detail) for source, kind, detail in world.events.put if source == "shop.orders"],
             ),
-            audit_reviews(rows, self._reviewers.shown),
+            audit_reviews(rows, _records(world), self._reviewers.shown),
             _investigated(world),
             audit_parking(world, legitimate=_must_wait),
         ]
@@ -151,6 +151,10 @@ def _must_wait(parking: Parking) -> bool:
     return parking.error == "StepFailed" or {(step, status) for _, step, status in parking.in_doubt} == {
         ("ShippingLabel", StepStatus.COMPENSATING)
     }
+
+
+def _records(world: World) -> list[Item]:
+    return [record for table in world.parts.requests for record in world.records(table)]
 
 
 def _investigated(world: World) -> Invariant:
